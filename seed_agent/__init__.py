@@ -1,0 +1,1 @@
+"""Agents: policies, the rollout loop and the episode record."""

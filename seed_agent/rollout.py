@@ -1,0 +1,177 @@
+"""The one rollout loop, for evaluation and for training."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from seed_agent.policy import Decision, Player, Situation
+from seed_agent.trajectory import EnvRecord, Episode, ErrorRecord, Image, Outcome, Seen, Turn, decide_outcome
+from seed_envs.seeding import derive
+from seed_envs.tasks import Task
+from seed_envs.vector import EnvMaker, Failure, GroupVectorEnv
+
+ImageSink = Callable[[Any], Image]
+"""Stores an RGB array of shape (height, width, 3) and returns its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An episode to play."""
+
+    task: Task
+    attempt: int = 0
+    run_seed: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The episode's seed: from run seed, task and attempt alone."""
+        return derive("episode", self.run_seed, self.task.id, self.attempt)
+
+
+@dataclass(slots=True)
+class _Playing:
+    """An episode in progress in one row."""
+
+    request: Request
+    started: float
+    observation: Any = None
+    info: Any = None
+    turns: list[Turn] = field(default_factory=list)
+
+
+def env_record(maker: EnvMaker, env: gym.Env[Any, Any]) -> EnvRecord:
+    """Return what episodes of ``env`` record about it."""
+    identity = env.get_wrapper_attr("identity")()
+    limit = env.spec.max_episode_steps if env.spec else None
+    return EnvRecord(id=maker.id, kwargs=dict(maker.kwargs), max_turns=limit, **identity)
+
+
+def play(
+    requests: Iterable[Request],
+    player: Player,
+    envs: GroupVectorEnv,
+    env: EnvRecord,
+    *,
+    save_image: ImageSink | None = None,
+) -> Iterator[Episode]:
+    """Play ``requests`` and yield each episode as it ends.
+
+    A row that is free takes the next request at once. Environment and policy failures end the
+    one episode they happen in, which is yielded with its error; nothing is dropped.
+    """
+    table = _Table(player, envs, env, save_image)
+    waiting = iter(requests)
+    while True:
+        yield from table.begin(waiting)
+        if not table.rows:
+            return
+        yield from table.take_turn()
+
+
+class _Table:
+    """The rows in play and the two things that happen to them: an episode begins, a turn passes."""
+
+    def __init__(self, player: Player, envs: GroupVectorEnv, env: EnvRecord, save_image: ImageSink | None) -> None:
+        self.player, self.envs, self.env, self.save_image = player, envs, env, save_image
+        self.rows: dict[int, _Playing] = {}
+
+    def begin(self, waiting: Iterator[Request]) -> Iterator[Episode]:
+        """Fill the free rows; an environment that fails at reset gives its row to the next request."""
+        while free := [row for row in range(self.envs.num_envs) if row not in self.rows]:
+            fresh = {row: _Playing(request, time.monotonic()) for row, request in zip(free, waiting, strict=False)}
+            if not fresh:
+                return
+            answers = self.envs.run(
+                (row, "reset", (), {"seed": p.request.seed, "options": {"task_id": p.request.task.id}})
+                for row, p in fresh.items()
+            )
+            for (row, playing), answer in zip(fresh.items(), answers, strict=True):
+                if isinstance(answer, Failure):
+                    yield self._episode(playing, error=("env_error", answer))
+                else:
+                    playing.observation, playing.info = answer
+                    self.rows[row] = playing
+
+    def take_turn(self) -> Iterator[Episode]:
+        """Ask the player about every row, act, and yield the episodes that ended."""
+        chosen: dict[int, Decision] = {}
+        for row, decision in zip(list(self.rows), self._decide(), strict=True):
+            if isinstance(decision, Failure):
+                yield self._episode(self.rows.pop(row), error=("policy_error", decision))
+            else:
+                chosen[row] = decision
+        answers = self.envs.run((row, "step", (decision.action,), {}) for row, decision in chosen.items())
+        for (row, decision), answer in zip(chosen.items(), answers, strict=True):
+            playing = self.rows[row]
+            if isinstance(answer, Failure):
+                playing.turns.append(self._turn(playing, decision))
+                yield self._episode(self.rows.pop(row), error=("env_error", answer))
+                continue
+            observation, reward, terminated, truncated, info = answer
+            playing.turns.append(self._turn(playing, decision, float(reward), info))
+            playing.observation, playing.info = observation, info
+            if terminated or truncated:
+                yield self._episode(self.rows.pop(row), truncated=truncated)
+
+    def _decide(self) -> Sequence[Decision | Failure]:
+        situations = [
+            Situation(row, p.request.task.id, p.request.attempt, p.request.seed, p.observation, p.info, tuple(p.turns))
+            for row, p in self.rows.items()
+        ]
+        try:
+            return self.player.act(situations, self.envs)
+        except Exception as error:  # the one boundary between a policy and the run
+            return [Failure.of(error)] * len(situations)
+
+    def _seen(self, observation: Any) -> Seen:
+        images: tuple[Image, ...] = ()
+        if "image" in observation and self.save_image is not None:
+            images = (self.save_image(observation["image"]),)
+        return Seen.of(observation["text"], images)
+
+    def _turn(self, playing: _Playing, decision: Decision, reward: float = 0.0, info: Any = None) -> Turn:
+        info = info or {}
+        return Turn(
+            observation=self._seen(playing.observation),
+            reply=decision.reply,
+            token_ids=decision.token_ids,
+            logp=decision.logp,
+            action=decision.action,
+            format_ok=decision.format_ok,
+            admissible=info.get("admissible"),
+            effective=info.get("effective"),
+            reward=reward,
+            stop_reason=decision.stop_reason,
+            reason=info.get("reason", ""),
+        )
+
+    def _episode(
+        self, playing: _Playing, *, truncated: bool = False, error: tuple[Outcome, Failure] | None = None
+    ) -> Episode:
+        request, info, turns = playing.request, playing.info or {}, playing.turns
+        success = error is None and bool(info.get("success"))
+        return Episode(
+            task_id=request.task.id,
+            task_sha256=request.task.sha256,
+            split=request.task.split,
+            category=request.task.category,
+            attempt=request.attempt,
+            seed=request.seed,
+            policy=self.player.name,
+            env=self.env,
+            turns=tuple(turns),
+            final=None if error or playing.observation is None else self._seen(playing.observation),
+            outcome=decide_outcome(
+                error=error[0] if error else None,
+                success=success,
+                truncated=truncated,
+                last_turn=turns[-1] if turns else None,
+            ),
+            success=success,
+            score=0.0 if error else float(info.get("score", 0.0)),
+            error=ErrorRecord(type=error[1].type, message=error[1].message) if error else None,
+            timing={"seconds": round(time.monotonic() - playing.started, 6)},
+        )

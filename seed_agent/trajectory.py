@@ -1,0 +1,165 @@
+"""The episode record: one schema for evaluation, training and the leaderboards."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from seed_envs.errors import DataError
+from seed_envs.seeding import canonical, sha256_text
+
+SCHEMA_VERSION = 1
+Outcome = Literal[
+    "env_error", "policy_error", "success", "generation_truncated", "invalid_format", "step_limit", "failure"
+]
+"""How an episode ended; the first that applies, in this order."""
+OUTCOMES: tuple[Outcome, ...] = Outcome.__args__  # type: ignore[attr-defined]
+ERRORS = frozenset({"env_error", "policy_error"})
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Image(_Record):
+    """An image shown to the agent, kept as ``images/<file_sha256>.png``."""
+
+    file_sha256: str
+    pixels_sha256: str
+    """Over the raw RGB bytes, so that another PNG encoder changes nothing that matters."""
+
+
+class Seen(_Record):
+    """One observation: its text, the text's sha256 and its images."""
+
+    text: str
+    sha256: str
+    images: tuple[Image, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, images: tuple[Image, ...] = ()) -> "Seen":
+        """Hash ``text`` and keep both."""
+        return cls(text=text, sha256=sha256_text(text), images=images)
+
+
+class Turn(_Record):
+    """One turn: what was seen, what was replied, what was done and what came of it."""
+
+    observation: Seen
+    """Before the action."""
+    reply: str
+    """The policy's raw text; for scripted policies the action itself."""
+    token_ids: tuple[int, ...] | None = None
+    logp: tuple[float, ...] | None = None
+    """Log-probability in nats of each of ``token_ids`` when it was sampled."""
+    action: str
+    """What the environment received: the parsed reply, empty where nothing could be parsed."""
+    format_ok: bool
+    admissible: bool | None = None
+    effective: bool | None = None
+    reward: float = 0.0
+    stop_reason: Literal["stop", "length", "scripted"] = "stop"
+    reason: str = ""
+    """Why the environment refused the action."""
+
+
+class EnvRecord(_Record):
+    """Which environment an episode was played in."""
+
+    id: str
+    version: str
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    max_turns: int | None
+    manifest: str
+    manifest_sha256: str
+    """Of the whole split the task belongs to."""
+    data_sha256: str | None = None
+    """Of the catalogue, corpus or index the environment reads beside its tasks."""
+
+
+class ErrorRecord(_Record):
+    """What went wrong in an episode that could not be finished."""
+
+    type: str
+    message: str
+
+
+class Episode(_Record):
+    """One attempt at one task. ``timing`` is never hashed."""
+
+    schema_version: int = SCHEMA_VERSION
+    task_id: str
+    task_sha256: str
+    split: str
+    category: str
+    attempt: int
+    seed: int
+    policy: str
+    env: EnvRecord
+    turns: tuple[Turn, ...]
+    final: Seen | None
+    """The observation after the last action; None when there is none because of an error."""
+    outcome: Outcome
+    success: bool
+    score: float
+    error: ErrorRecord | None = None
+    timing: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes an episode the same one in another run: split, task id, attempt."""
+        return (self.split, self.task_id, self.attempt)
+
+    @property
+    def failed_to_finish(self) -> bool:
+        """Whether the environment or the policy broke; such an episode is owed again."""
+        return self.outcome in ERRORS
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the canonical JSON without timing."""
+        return sha256_text(canonical(self.model_dump(mode="json", exclude={"timing"})))
+
+    def to_line(self) -> str:
+        """Return the record as one line of JSON without the newline."""
+        return canonical(self.model_dump(mode="json"))
+
+
+def read_line(line: str) -> Episode:
+    """Read one line of ``trajectories.jsonl``.
+
+    Raises:
+        DataError: when it is no record, or one of a newer schema.
+    """
+    try:
+        episode = Episode.model_validate_json(line)
+    except ValueError as error:
+        first = str(error).splitlines()
+        raise DataError(f"not an episode record: {' '.join(first[1:3]) or first[0]}") from None
+    if episode.schema_version > SCHEMA_VERSION:
+        raise DataError(
+            f"the record has schema version {episode.schema_version}; this version reads up to {SCHEMA_VERSION}: "
+            "pip install -U seed-suite"
+        )
+    return episode
+
+
+def records_sha256(hashes: Iterable[str]) -> str:
+    """Return the hash of a set of episodes: sha256 over their sorted hashes."""
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
+
+
+def decide_outcome(
+    *, error: Outcome | None, success: bool, truncated: bool, last_turn: Turn | None
+) -> Outcome:
+    """Return the outcome class; the order of the tests is the definition."""
+    if error is not None:
+        return error
+    if success:
+        return "success"
+    if last_turn is not None and last_turn.stop_reason == "length":
+        return "generation_truncated"
+    if last_turn is not None and not last_turn.format_ok:
+        return "invalid_format"
+    return "step_limit" if truncated else "failure"
