@@ -26,7 +26,7 @@ class Utf8(spaces.Text):
         """Whether ``x`` is a ``str`` short enough."""
         return isinstance(x, str) and len(x) <= self.max_length
 
-    def sample(self, mask: None = None, probability: None = None) -> str:
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return 1 to 24 characters, or fewer where ``max_length`` is smaller."""
         rng = self.np_random.bit_generator
         length = 1 + below(rng, min(24, self.max_length))

@@ -62,12 +62,13 @@ class _Local:
 
     def __init__(self, make: Callable[[], Env], rows: Sequence[int]) -> None:
         self._make = make
-        self._envs: dict[int, Env] = dict.fromkeys(rows)  # type: ignore[arg-type]
+        self._envs: dict[int, Env | None] = dict.fromkeys(rows)
 
     def env(self, row: int) -> Env:
-        if self._envs[row] is None:
-            self._envs[row] = self._make()
-        return self._envs[row]
+        found = self._envs[row]
+        if found is None:
+            found = self._envs[row] = self._make()
+        return found
 
     def run(self, row: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``method`` of a row's environment; an exception comes back as a value."""
@@ -84,7 +85,7 @@ class _Local:
 
     def drop(self, row: int) -> None:
         """Forget a row's environment, so that the next use makes a new one."""
-        env, self._envs[row] = self._envs[row], None  # type: ignore[assignment]
+        env, self._envs[row] = self._envs[row], None
         if env is not None:
             with contextlib.suppress(Exception):
                 env.close()
@@ -305,7 +306,7 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         return list(seed)
 
     def _batch(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        known = next((last for last in self._last if last[0]), ({}, {}))
+        known: tuple[Any, dict[str, Any]] = next((last for last in self._last if last[0]), ({}, {}))
         observations: dict[str, Any] = {}
         for key in known[0]:
             column = [observation.get(key) for observation, _ in self._last]
