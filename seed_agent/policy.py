@@ -1,12 +1,14 @@
 """What plays: the interface between the rollout loop and every kind of policy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from seed_agent.trajectory import Turn
 from seed_envs.core import Info, Obs
-from seed_envs.errors import ConfigError
+from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.registry import Registry
 from seed_envs.vector import Failure, GroupVectorEnv
 
@@ -47,20 +49,111 @@ class Player(Protocol):
         """Decide for every situation, in order."""
 
 
-PlayerFactory = Callable[[str], Player]
-POLICIES: Registry[PlayerFactory] = Registry("policy")
-"""Policy kinds by the part of the specification before the first colon."""
+Pixels = np.ndarray[Any, Any]
+"""An RGB image: uint8 of shape (height, width, 3)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One chat message; its images stand where the text says ``<image>``, in order."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: tuple[Pixels, ...] = ()
+
+
+Chat = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """A chat ready for generation. ``ids`` is None where a server does the rendering."""
+
+    chat: Chat
+    ids: tuple[int, ...] | None = None
+
+    @property
+    def images(self) -> tuple[Pixels, ...]:
+        """The images of all messages, in order."""
+        return tuple(image for message in self.chat for image in message.images)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample. ``temperature`` 0 is greedy; ``stop`` strings are kept in the text."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ("</action>",)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model wrote. ``logp`` is in nats, of ``token_ids`` at the sampling temperature."""
+
+    text: str
+    stop_reason: Literal["stop", "length"]
+    token_ids: tuple[int, ...] | None = None
+    logp: tuple[float, ...] | None = None
+
+
+class Policy(Protocol):
+    """A language model, here or behind a server."""
+
+    name: str
+
+    def prompt(self, chat: Chat) -> Prompt:
+        """Render ``chat`` with the model's own template, generation prompt added."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion | Failure]:
+        """Complete every prompt; a request that fails for good is a ``Failure`` in its place."""
+
+    def score(
+        self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]], *, temperature: float = 1.0
+    ) -> list[tuple[float, ...]]:
+        """Return the log-probability in nats of every token of every completion.
+
+        Raises:
+            ConfigError: where the policy cannot score.
+        """
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what a run records of the model: device, dtype, template hash, versions."""
+
+
+POLICIES: Registry[Callable[[str], Player]] = Registry("policy")
+"""Players by the part of the specification before the first colon."""
 POLICIES.add("scripted", "seed_agent.scripted:make")
 
+MODELS: Registry[Callable[[str], Policy]] = Registry("model policy")
+"""Language models by the same; they play through a ``Language`` (see ``seed_agent.chat``)."""
 
-def make_player(spec: str) -> Player:
-    """Make the policy that ``spec`` names, ``kind:rest``, for example ``scripted:oracle``.
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """Return kind and rest of a policy specification ``kind:rest``.
 
     Raises:
-        ConfigError: when the specification is malformed.
-        UnknownName: when its kind or name is not known.
+        ConfigError: when it is malformed.
     """
     kind, colon, rest = spec.partition(":")
     if not colon or not rest:
         raise ConfigError(f"{spec!r} is no policy; expected kind:name, for example scripted:oracle")
+    return kind, rest
+
+
+def make_player(spec: str) -> Player:
+    """Make the player that ``spec`` names, ``kind:rest``, for example ``scripted:oracle``.
+
+    Raises:
+        ConfigError: when the specification is malformed or names a model.
+        UnknownName: when its kind or name is not known.
+    """
+    kind, rest = split_spec(spec)
+    if kind in MODELS:
+        raise ConfigError(f"{spec!r} is a language model; it plays through seed_agent.chat.ChatPlayer")
+    if kind not in POLICIES:
+        raise UnknownName("policy", kind, [*POLICIES, *MODELS])
     return POLICIES.get(kind)(rest)

@@ -1,0 +1,128 @@
+"""A model at the table: prompt, reply, action. The language layer over any environment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from seed_agent.policy import Completion, Decision, Message, Policy, Prompt, Sampling, Situation
+from seed_envs.parsing import Parsed, strict, verl_agent
+from seed_envs.presets import LanguagePreset
+from seed_envs.prompting import IMAGE, Past, Template
+from seed_envs.seeding import derive
+from seed_envs.vector import Failure, GroupVectorEnv
+
+
+@dataclass(frozen=True)
+class Language:
+    """Everything between an observation and an action, resolved."""
+
+    template: Template
+    preset: LanguagePreset
+    sampling: Sampling
+    require_think: bool = True
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a run records and what its identity covers."""
+        return {
+            "preset": self.preset.name,
+            "template": self.template.name,
+            "template_sha256": self.template.sha256,
+            "parser": self.preset.parser,
+            "history": self.preset.history,
+            "max_prompt_tokens": self.preset.max_prompt_tokens,
+            "max_prompt_chars": self.preset.max_prompt_chars,
+            "require_think": self.require_think,
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "max_reply_tokens": self.sampling.max_tokens,
+            "stop": list(self.sampling.stop),
+        }
+
+    def parse(self, reply: str) -> Parsed:
+        """Read an action out of ``reply`` by the preset's parser."""
+        if self.preset.parser == "verl_agent":
+            return verl_agent(reply, kind=self.preset.kind, require_think=self.require_think)
+        return strict(reply, require_think=self.require_think)
+
+
+class ChatPlayer:
+    """Plays with a language model: one user message per turn, one action per reply."""
+
+    def __init__(self, policy: Policy, language: Language) -> None:
+        """Join a model and the language it is spoken to in."""
+        self.policy, self.language = policy, language
+        self.name = policy.name
+        self.counts = {"prompts": 0, "history_turns_dropped": 0, "prompts_shortened": 0}
+
+    def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
+        """Ask the model about every row in one batch."""
+        prompts = [self._prompt(situation) for situation in situations]
+        asked = [i for i, prompt in enumerate(prompts) if isinstance(prompt, Prompt)]
+        seeds = [derive("reply", situations[i].seed, len(situations[i].turns)) for i in asked]
+        completions = self.policy.generate([p for p in prompts if isinstance(p, Prompt)], self.language.sampling, seeds)
+        answers: list[Any] = list(prompts)
+        for i, completion in zip(asked, completions, strict=True):
+            answers[i] = completion if isinstance(completion, Failure) else self._decide(completion)
+        return answers
+
+    def _decide(self, completion: Completion) -> Decision:
+        parsed = self.language.parse(completion.text)
+        action = parsed.action
+        if completion.stop_reason == "length" and "</action>" not in completion.text.lower():
+            action = ""  # cut before the action was complete: nothing is executed
+        return Decision(
+            reply=completion.text,
+            action=action,
+            format_ok=parsed.format_ok,
+            stop_reason=completion.stop_reason,
+            token_ids=completion.token_ids,
+            logp=completion.logp,
+        )
+
+    def _prompt(self, situation: Situation) -> Prompt | Failure:
+        """Render the longest history that fits; the oldest whole turns go first."""
+        preset = self.language.preset
+        keep = min(preset.history, len(situation.turns))
+        shown = keep
+        while True:
+            prompt = self.render(situation, shown)
+            size = len(prompt.ids or ())
+            wordy = preset.max_prompt_chars is not None and len(prompt.chat[-1].text) > preset.max_prompt_chars
+            if size <= preset.max_prompt_tokens and not (wordy and shown):
+                break
+            if not shown:
+                return Failure(
+                    "PromptTooLong",
+                    f"a prompt of {size} tokens exceeds {preset.max_prompt_tokens} even without history; "
+                    "raise the preset's max_prompt_tokens",
+                )
+            shown = 0 if wordy else shown - 1
+        self.counts["prompts"] += 1
+        self.counts["history_turns_dropped"] += keep - shown
+        self.counts["prompts_shortened"] += shown < keep
+        return prompt
+
+    def render(self, situation: Situation, shown: int) -> Prompt:
+        """Return the prompt with the last ``shown`` turns of history."""
+        preset, info, turns = self.language.preset, situation.info, situation.turns
+        image = situation.observation.get("image")
+        admissible = info["admissible_actions"]
+        first = len(turns) - shown
+        text = self.language.template.render(
+            instruction=info["instruction"],
+            observation=situation.observation["text"],
+            taken=len(turns),
+            history=[
+                Past(first + i + 1, turn.observation.text, turn.action, self.language.parse(turn.reply).thought)
+                for i, turn in enumerate(turns[first:])
+            ],
+            admissible=None if admissible is None else [a for a in admissible if a not in preset.hidden_actions],
+            image=image is not None,
+        )
+        images = () if image is None else (image,)
+        return self.policy.prompt((Message("user", text, images if IMAGE in text else ()),))
+
+
+def with_limits(preset: LanguagePreset, **changes: Any) -> LanguagePreset:
+    """Return ``preset`` with some values replaced by a user's."""
+    return replace(preset, **{key: value for key, value in changes.items() if value is not None})
