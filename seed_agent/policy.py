@@ -157,3 +157,6 @@ def make_player(spec: str) -> Player:
     if kind not in POLICIES:
         raise UnknownName("policy", kind, [*POLICIES, *MODELS])
     return POLICIES.get(kind)(rest)
+
+
+MODELS.add("openai", "seed_agent.backends.openai:make")

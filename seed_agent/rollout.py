@@ -2,13 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 
 from seed_agent.policy import Decision, Player, Situation
-from seed_agent.trajectory import EnvRecord, Episode, ErrorRecord, Image, Outcome, Seen, Turn, decide_outcome
+from seed_agent.trajectory import (
+    EnvRecord,
+    Episode,
+    ErrorRecord,
+    Image,
+    Outcome,
+    Seen,
+    Turn,
+    decide_outcome,
+    storable,
+)
 from seed_envs.seeding import derive
 from seed_envs.tasks import Task
 from seed_envs.vector import EnvMaker, Failure, GroupVectorEnv
@@ -71,6 +81,15 @@ def play(
         yield from table.take_turn()
 
 
+def _checked(answer: object) -> Decision | Failure:
+    """Return a decision whose texts can be stored, or a failure in place of anything else."""
+    if isinstance(answer, Failure):
+        return answer
+    if not isinstance(answer, Decision) or not isinstance(answer.action, str) or not isinstance(answer.reply, str):
+        return Failure("PolicyError", f"the policy answered {answer!r:.80}; expected a Decision with texts")
+    return replace(answer, action=storable(answer.action), reply=storable(answer.reply))
+
+
 class _Table:
     """The rows in play and the two things that happen to them: an episode begins, a turn passes."""
 
@@ -122,9 +141,13 @@ class _Table:
             for row, p in self.rows.items()
         ]
         try:
-            return self.player.act(situations, self.envs)
+            answers = list(self.player.act(situations, self.envs))
         except Exception as error:  # the one boundary between a policy and the run
             return [Failure.of(error)] * len(situations)
+        if len(answers) != len(situations):
+            wrong = Failure("PolicyError", f"the policy answered {len(answers)} of {len(situations)} situations")
+            return [wrong] * len(situations)
+        return [_checked(answer) for answer in answers]
 
     def _seen(self, observation: Any) -> Seen:
         images: tuple[Image, ...] = ()
@@ -172,6 +195,6 @@ class _Table:
             ),
             success=success,
             score=0.0 if error else float(info.get("score", 0.0)),
-            error=ErrorRecord(type=error[1].type, message=error[1].message) if error else None,
+            error=ErrorRecord(type=error[1].type, message=storable(error[1].message)) if error else None,
             timing={"seconds": round(time.monotonic() - playing.started, 6)},
         )

@@ -18,6 +18,11 @@ OUTCOMES: tuple[Outcome, ...] = Outcome.__args__  # type: ignore[attr-defined]
 ERRORS = frozenset({"env_error", "policy_error"})
 
 
+def storable(text: str) -> str:
+    """Return ``text`` with lone surrogates, which UTF-8 cannot hold, replaced by ``?``."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -40,6 +45,7 @@ class Seen(_Record):
     @classmethod
     def of(cls, text: str, images: tuple[Image, ...] = ()) -> "Seen":
         """Hash ``text`` and keep both."""
+        text = storable(text)
         return cls(text=text, sha256=sha256_text(text), images=images)
 
 
@@ -150,9 +156,7 @@ def records_sha256(hashes: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
 
 
-def decide_outcome(
-    *, error: Outcome | None, success: bool, truncated: bool, last_turn: Turn | None
-) -> Outcome:
+def decide_outcome(*, error: Outcome | None, success: bool, truncated: bool, last_turn: Turn | None) -> Outcome:
     """Return the outcome class; the order of the tests is the definition."""
     if error is not None:
         return error

@@ -111,9 +111,7 @@ class AgentEnv(gym.Env[Obs, str]):
         """Return what a record needs to name this environment: version and data hashes."""
         return {"version": self.version, "manifest": self.tasks.name, "manifest_sha256": self.tasks.sha256}
 
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Obs, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
         """Begin an episode.
 
         Args:

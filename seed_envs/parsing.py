@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Parser = Callable[[str], "Parsed"]
@@ -34,7 +35,7 @@ def strict(reply: str, *, lower: bool = True, require_think: bool = True) -> Par
     thought, rest, problems = _split_thought(reply, require_think)
     tags = [(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in _TAG.finditer(rest)]
     action, blocks = "", 0
-    for before, after in zip(tags, tags[1:], strict=False):
+    for before, after in pairwise(tags):
         if before[2:] == (False, "action") and after[2:] == (True, "action"):
             blocks += 1
             if blocks == 1:

@@ -18,7 +18,11 @@ IMAGE = "<image>"
 
 _FOLDER = Path(__file__).parent / "prompts"
 _JINJA = ImmutableSandboxedEnvironment(
-    undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False, trim_blocks=True, lstrip_blocks=True
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,
+    keep_trailing_newline=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 
@@ -40,7 +44,8 @@ class Template:
 
     It is given: ``instruction``, ``observation``, ``taken`` (turns taken so far), ``history``
     (``Past`` rows, oldest first), ``admissible`` (actions offered, or None), ``image`` (whether
-    an image is shown; write ``<image>`` where it goes). Anything else is an error.
+    an image is shown; write ``<image>`` where it goes). Anything else is an error. Blocks are
+    trimmed as in chat templates: the line end after ``%}`` goes unless written ``+%}``.
     """
 
     name: str

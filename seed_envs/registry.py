@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
-from seed_envs.errors import ConfigError, UnknownName
+from seed_envs.errors import ConfigError, SeedError, UnknownName
 
 T = TypeVar("T")
 PLUGIN_GROUP = "seed.plugins"
@@ -19,6 +19,7 @@ class Registry(Generic[T]):
         """Make an empty table of ``kind`` (used in messages)."""
         self.kind = kind
         self._entries: dict[str, T | str] = {}
+        self._imported: dict[str, T] = {}
 
     def add(self, name: str, entry: T | str) -> None:
         """Register ``entry`` under ``name``; registering the same entry again does nothing.
@@ -39,11 +40,12 @@ class Registry(Generic[T]):
         if name not in self._entries:
             raise UnknownName(self.kind, name, self._entries)
         entry = self._entries[name]
-        if isinstance(entry, str):
+        if not isinstance(entry, str):
+            return entry
+        if name not in self._imported:
             module, _, attribute = entry.partition(":")
-            entry = cast(T, getattr(importlib.import_module(module), attribute))
-            self._entries[name] = entry
-        return entry
+            self._imported[name] = cast(T, getattr(importlib.import_module(module), attribute))
+        return self._imported[name]
 
     def __contains__(self, name: object) -> bool:
         """Whether ``name`` is registered."""
@@ -65,7 +67,7 @@ def load_plugins(names: Iterable[str] = ()) -> tuple[str, ...]:
         The plug-ins loaded, installed ones first.
 
     Raises:
-        ConfigError: when a plug-in cannot be imported.
+        ConfigError: when a plug-in cannot be imported or its function raises.
     """
     installed = sorted(entry_points(group=PLUGIN_GROUP), key=lambda point: (point.name, point.value))
     wanted = [point.value for point in installed] + list(names)
@@ -82,13 +84,14 @@ def _load_plugin(name: str) -> None:
         return
     module, _, attribute = name.partition(":")
     if "" not in sys.path:
-        sys.path.insert(0, "")
+        sys.path.append("")  # last, so that a file here never hides an installed module
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split(".") if attribute else ():
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"plug-in {name!r} cannot be loaded: {error}; expected module or module:function") from error
-    if attribute and callable(found):
-        found()
+        if attribute and callable(found):
+            found()
+    except Exception as error:  # a plug-in is somebody else's code: whatever it raises, one line says so
+        what = error if isinstance(error, ImportError | SeedError) else f"{type(error).__name__}: {error}"
+        raise ConfigError(f"plug-in {name!r} cannot be loaded: {what}; expected module or module:function") from error
     _LOADED.add(name)

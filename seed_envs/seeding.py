@@ -27,7 +27,7 @@ def sha256_text(text: str) -> str:
 
 def derive(*parts: object) -> int:
     """Return a 63-bit seed from ``parts``: equal parts, equal seed, on every machine."""
-    digest = hashlib.sha256(canonical([str(part) for part in parts]).encode()).digest()
+    digest = hashlib.sha256(canonical([str(part) for part in parts]).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
@@ -52,7 +52,7 @@ class Draws:
 
     def __init__(self, *parts: object) -> None:
         """Start the stream of ``parts``; equal parts give equal streams everywhere."""
-        self._key = canonical([str(part) for part in parts]).encode()
+        self._key = canonical([str(part) for part in parts]).encode("utf-8", "surrogatepass")
         self._count = 0
 
     def random_raw(self) -> int:

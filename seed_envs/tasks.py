@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -147,11 +148,11 @@ class TaskSet(Sequence[Task]):
             ConfigError: when the amount is not positive, or is a share above 1.
         """
         text = str(amount).strip()
-        if text.lstrip("+-").isdigit():
-            if int(text) <= 0:
-                raise ConfigError(f"a limit of {text} tasks makes no run; expected a positive number")
-            return self.sample(min(int(text), len(self)), seed=seed)
-        return self.fraction(text, seed=seed)
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            return self.fraction(text, seed=seed)
+        if int(text) <= 0:
+            raise ConfigError(f"a limit of {text} tasks makes no run; expected a positive number")
+        return self.sample(min(int(text), len(self)), seed=seed)
 
 
 def exact_fraction(share: float | str | Fraction) -> Fraction:
@@ -199,7 +200,7 @@ def read_manifest(path: Path) -> dict[str, TaskSet]:
         DataError: when a row does not have four fields.
     """
     splits: dict[str, list[Task]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if line.startswith("#") or not line:
             continue
         fields = line.split("\t")

@@ -1,7 +1,10 @@
 """Many episodes side by side: tasks times group members, in this process or in workers."""
 
+import atexit
 import contextlib
 import multiprocessing
+import pickle
+import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +13,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -37,9 +41,10 @@ class EnvMaker:
         except gym.error.UnregisteredEnv:
             raise UnknownName("environment", self.id, gym.registry) from None
         except TypeError as error:
-            if "unexpected keyword" not in str(error):
+            found = re.search(r"unexpected keyword argument ('\w+')", str(error))
+            if found is None:
                 raise
-            raise ConfigError(f"{self.id} does not take {str(error).rsplit(' ', 1)[-1]} as an argument") from error
+            raise ConfigError(f"{self.id} does not take {found[1]} as an argument") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,26 @@ def _serve(pipe: Connection, make: Callable[[], Env], rows: Sequence[int]) -> No
     local = _Local(make, rows)
     try:
         while (calls := pipe.recv()) is not None:
-            pipe.send([local.run(*call) for call in calls])
+            answers = [local.run(*call) for call in calls]
+            try:
+                pipe.send(answers)
+            except OSError:
+                raise
+            except Exception:  # what an object raises when it cannot be pickled is its own affair
+                pipe.send([_sendable(answer) for answer in answers])
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     finally:
         local.close()
+
+
+def _sendable(answer: Any) -> Any:
+    """Return ``answer``, or a failure in its place when it cannot cross to another process."""
+    try:
+        pickle.dumps(answer)
+    except Exception as error:
+        return Failure.of(error)
+    return answer
 
 
 class _Worker:
@@ -123,13 +143,23 @@ class _Worker:
 
     def send(self, calls: list[Call]) -> None:
         if self._process is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, child = context.Pipe()
-            self._process = context.Process(target=_serve, args=(child, self._make, self.rows), daemon=False)
-            self._process.start()
-            child.close()
+            self._start()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             cast(Connection, self._pipe).send(calls)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, child = context.Pipe()
+        # not daemonic: an environment may start a process of its own
+        process = context.Process(target=_serve, args=(child, self._make, self.rows), daemon=False)
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(f"workers need a maker they can import, such as EnvMaker(id): {error}") from error
+        finally:
+            child.close()
+        self._process = process
+        atexit.register(self.close)  # or the interpreter would wait for the process for ever
 
     def receive(self, count: int) -> list[Any]:
         try:
@@ -137,7 +167,7 @@ class _Worker:
         except (EOFError, ConnectionResetError, OSError):
             self._process.join()
             code = self._process.exitcode
-            self._process, self._pipe = None, None
+            self.close()
             how = f"was killed by signal {-code}" if code and code < 0 else f"ended with status {code}"
             failure = Failure.of(WorkerDied(f"the worker process {how}; repeat the command to play the episode again"))
             return [failure] * count
@@ -153,6 +183,7 @@ class _Worker:
             self._process.kill()
             self._process.join()
         self._process = None
+        atexit.unregister(self.close)
 
 
 class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
@@ -169,14 +200,13 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
-    def __init__(
-        self, make: str | Callable[[], Env], *, num_tasks: int, group_size: int = 1, workers: int = 0
-    ) -> None:
+    def __init__(self, make: str | Callable[[], Env], *, num_tasks: int, group_size: int = 1, workers: int = 0) -> None:
         """Make the rows from an environment id or a picklable function that makes one.
 
         Raises:
             ConfigError: when a count is out of range.
         """
+        self.closed = True  # there is nothing to close yet
         if num_tasks < 1 or group_size < 1 or workers < 0:
             raise ConfigError("num_tasks and group_size must be at least 1 and workers at least 0")
         self._maker = EnvMaker(make) if isinstance(make, str) else make
@@ -191,7 +221,8 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.active = np.zeros(self.num_envs, dtype=bool)
-        self._last: list[tuple[Any, dict[str, Any]]] = [({}, {})] * self.num_envs
+        self._last: list[tuple[Any, dict[str, Any]]] = [(self._blank(), {})] * self.num_envs
+        self.closed = False
 
     @property
     def prototype(self) -> Env:
@@ -199,7 +230,13 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         return self._local.env(0)
 
     def run(self, calls: Iterable[Call]) -> list[Any]:
-        """Make ``(row, method, args, kwargs)`` calls, workers in parallel; answers in order."""
+        """Make ``(row, method, args, kwargs)`` calls, workers in parallel; answers in order.
+
+        Raises:
+            gymnasium.error.ClosedEnvironmentError: after ``close``.
+        """
+        if self.closed:
+            raise gym.error.ClosedEnvironmentError("this GroupVectorEnv is closed; make another one")
         calls = list(calls)
         if not self._workers:
             return [self._local.run(*call) for call in calls]
@@ -207,12 +244,17 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         for position, call in enumerate(calls):
             owned[call[0] % len(self._workers)].append(position)
         busy = [(worker, positions) for worker, positions in zip(self._workers, owned, strict=True) if positions]
-        for worker, positions in busy:
-            worker.send([calls[p] for p in positions])
         answers: list[Any] = [None] * len(calls)
-        for worker, positions in busy:
-            for position, answer in zip(positions, worker.receive(len(positions)), strict=True):
-                answers[position] = answer
+        try:
+            for worker, positions in busy:
+                worker.send([calls[p] for p in positions])
+            for worker, positions in busy:
+                for position, answer in zip(positions, worker.receive(len(positions)), strict=True):
+                    answers[position] = answer
+        except BaseException:  # Ctrl-C too: an answer left in a pipe would be taken for that of a later call
+            for worker, _ in busy:
+                worker.close()
+            raise
         return answers
 
     def call(self, name: str, *args: Any, rows: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
@@ -241,6 +283,7 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         Raises:
             UnknownName: for another option.
             ConfigError: when a list has the wrong length or a group could not agree.
+            EnvFailed: when a row raised; it is inactive then, the others have begun.
         """
         options = dict(options or {})
         for key in options:
@@ -262,9 +305,12 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
             task = row // self.group_size
             chosen = {} if task_ids is None else {"options": {"task_id": task_ids[task]}}
             calls.append((row, "reset", (), {"seed": seeds[task], **chosen}))
-        for row, answer in zip(rows, self._checked(self.run(calls)), strict=True):
-            self._last[row] = answer
-            self.active[row] = True
+        answers = self.run(calls)
+        for row, answer in zip(rows, answers, strict=True):
+            self.active[row] = not isinstance(answer, Failure)
+            if self.active[row]:
+                self._last[row] = answer
+        self._checked(answers)
         return self._batch()
 
     def step(
@@ -274,6 +320,7 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
 
         Raises:
             ConfigError: when the number of actions or the place of a ``None`` is wrong.
+            EnvFailed: when a row raised; it is inactive then, the others have taken their turn.
         """
         if len(actions) != self.num_envs:
             raise ConfigError(f"{len(actions)} actions for {self.num_envs} rows")
@@ -284,11 +331,15 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
         rows = np.flatnonzero(self.active).tolist()
         rewards = np.zeros(self.num_envs)
         ended = np.zeros((2, self.num_envs), dtype=bool)
-        answers = self._checked(self.run((row, "step", (actions[row],), {}) for row in rows))
-        for row, (observation, reward, terminated, truncated, info) in zip(rows, answers, strict=True):
+        answers = self.run((row, "step", (actions[row],), {}) for row in rows)
+        for row, answer in zip(rows, answers, strict=True):
+            if isinstance(answer, Failure):
+                self.active[row] = False
+                continue
+            observation, rewards[row], ended[0, row], ended[1, row], info = answer
             self._last[row] = (observation, info)
-            rewards[row], ended[0, row], ended[1, row] = reward, terminated, truncated
-            self.active[row] = not (terminated or truncated)
+            self.active[row] = not ended[:, row].any()
+        self._checked(answers)
         observations, infos = self._batch()
         return observations, rewards, ended[0], ended[1], infos
 
@@ -301,17 +352,23 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
             return [None] * self.num_tasks
-        if isinstance(seed, int):
-            return [seed + task for task in range(self.num_tasks)]
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + task for task in range(self.num_tasks)]
         return list(seed)
 
+    def _blank(self) -> dict[str, Any]:
+        """Return what a row shows that was never reset: no text, a black image."""
+        assert isinstance(self.single_observation_space, spaces.Dict)
+        parts = self.single_observation_space.spaces.items()
+        return {k: "" if isinstance(part, spaces.Text) else np.zeros(part.shape or (), part.dtype) for k, part in parts}
+
     def _batch(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        known: tuple[Any, dict[str, Any]] = next((last for last in self._last if last[0]), ({}, {}))
         observations: dict[str, Any] = {}
-        for key in known[0]:
-            column = [observation.get(key) for observation, _ in self._last]
-            observations[key] = tuple(column) if isinstance(known[0][key], str) else np.stack(column)
-        infos = {key: tuple(info.get(key) for _, info in self._last) for key in known[1]}
+        for key, first in self._last[0][0].items():
+            column = [observation[key] for observation, _ in self._last]
+            observations[key] = tuple(column) if isinstance(first, str) else np.stack(column)
+        keys = next((info for _, info in self._last if info), {})
+        infos = {key: tuple(info.get(key) for _, info in self._last) for key in keys}
         return observations, infos
 
     @staticmethod

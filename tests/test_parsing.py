@@ -64,7 +64,9 @@ def test_strict_reads_the_documented_action_and_flags_the_rest(reply: str, actio
 
 
 def test_strict_can_keep_case_and_do_without_a_thought() -> None:
-    assert strict("<action>search[Red Mug]</action>", lower=False, require_think=False) == Parsed("search[Red Mug]", True)
+    assert strict("<action>search[Red Mug]</action>", lower=False, require_think=False) == Parsed(
+        "search[Red Mug]", True
+    )
 
 
 HOSTILE = [
@@ -91,7 +93,23 @@ def test_hostile_replies_never_raise_nor_act_on_what_no_block_says(reply: str) -
     assert action in " ".join(reply.lower().split())
 
 
-PIECES = ["<", ">", "/", "think", "action", " ", "a", "\n", "<think>", "</think>", "<action>", "</action>", "é", "\0", "上"]
+PIECES = [
+    "<",
+    ">",
+    "/",
+    "think",
+    "action",
+    " ",
+    "a",
+    "\n",
+    "<think>",
+    "</think>",
+    "<action>",
+    "</action>",
+    "é",
+    "\0",
+    "上",
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))

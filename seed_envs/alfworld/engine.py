@@ -16,6 +16,7 @@ _APPLIANCES = (
     ("HeatObject", "heatable", frozenset({"Microwave"})),
     ("CoolObject", "coolable", frozenset({"Fridge"})),
 )
+_MARKS = {"CleanObject": "clean", "ToggleObject": "toggled", "SliceObject": "sliced"}
 _KNIVES = frozenset({"Knife", "ButterKnife"})
 
 
@@ -54,38 +55,46 @@ def accessible(game: Game, state: State, receptacle: int) -> bool:
 
 def admissible(game: Game, state: State) -> Actions:
     """Return every command offered now, sorted, with what it does: (action, object, receptacle)."""
-    templates, objects, receptacles = game.grammar.templates, game.objects, game.receptacles
     actions = dict(_travel(game, state.at))
-    held, able = state.held, game.able
     for r in game.at_location[state.at]:
-        name = receptacles[r]
-        actions[templates["examineReceptacle"].format(r=name)] = ("examineReceptacle", -1, r)
-        if r in game.openable:
-            act = "CloseObject" if r in state.opened else "OpenObject"
-            actions[templates[act].format(r=name)] = (act, -1, r)
-        if accessible(game, state, r):
-            if held < 0:
-                take = templates["PickupObject"]
-                for o in state.contents[r]:
-                    if o in able["pickupable"]:
-                        actions[take.format(o=objects[o], r=name)] = ("PickupObject", o, r)
-            elif game.object_types[held] in game.accepts[r]:
-                actions[templates["PutObject"].format(o=objects[held], r=name)] = ("PutObject", held, r)
-        for o in state.contents[r]:
-            if o in able["toggleable"]:
-                actions[templates["ToggleObject"].format(o=objects[o])] = ("ToggleObject", o, r)
-        if held >= 0:
-            for act, ability, types in _APPLIANCES:
-                if game.receptacle_types[r] in types and held in able[ability]:
-                    actions[templates[act].format(o=objects[held], r=name)] = (act, held, r)
-    if held >= 0:
-        actions[templates["examineObject"].format(o=objects[held])] = ("examineObject", held, -1)
-        if game.object_types[held] in _KNIVES:
-            for o in able["sliceable"]:
-                if state.at in state.near[o]:
-                    command = templates["SliceObject"].format(co=objects[o], ko=objects[held])
-                    actions[command] = ("SliceObject", o, held)
+        _add_receptacle(actions, game, state, r)
+    if state.held >= 0:
+        _add_held(actions, game, state)
     return {command: actions[command] for command in sorted(actions)}
+
+
+def _add_receptacle(actions: Actions, game: Game, state: State, r: int) -> None:
+    """Add what can be done with receptacle ``r``, at which the agent stands."""
+    templates, objects, name = game.grammar.templates, game.objects, game.receptacles[r]
+    actions[templates["examineReceptacle"].format(r=name)] = ("examineReceptacle", -1, r)
+    if r in game.openable:
+        act = "CloseObject" if r in state.opened else "OpenObject"
+        actions[templates[act].format(r=name)] = (act, -1, r)
+    if state.held < 0 and accessible(game, state, r):
+        take, pickupable = templates["PickupObject"], game.able["pickupable"]
+        for o in state.contents[r]:
+            if o in pickupable:
+                actions[take.format(o=objects[o], r=name)] = ("PickupObject", o, r)
+    for o in state.contents[r]:
+        if o in game.able["toggleable"]:
+            actions[templates["ToggleObject"].format(o=objects[o])] = ("ToggleObject", o, r)
+
+
+def _add_held(actions: Actions, game: Game, state: State) -> None:
+    """Add what can be done with the object in hand."""
+    templates, held = game.grammar.templates, state.held
+    name, kind = game.objects[held], game.object_types[held]
+    actions[templates["examineObject"].format(o=name)] = ("examineObject", held, -1)
+    for r in game.at_location[state.at]:
+        if kind in game.accepts[r] and accessible(game, state, r):
+            actions[templates["PutObject"].format(o=name, r=game.receptacles[r])] = ("PutObject", held, r)
+        for act, ability, types in _APPLIANCES:
+            if game.receptacle_types[r] in types and held in game.able[ability]:
+                actions[templates[act].format(o=name, r=game.receptacles[r])] = (act, held, r)
+    if kind in _KNIVES:
+        for o in game.able["sliceable"]:
+            if state.at in state.near[o]:
+                actions[templates["SliceObject"].format(co=game.objects[o], ko=name)] = ("SliceObject", o, held)
 
 
 def _travel(game: Game, at: int) -> Actions:
@@ -140,16 +149,13 @@ def _effect(game: Game, state: State, act: str, o: int, r: int) -> State:
                 near=_with(state.near, o, state.near[o] | {state.at}),
                 taken=state.taken - {(o, r)},
             )
-        case "CleanObject":
-            return state if o in state.clean else replace(state, clean=state.clean | {o})
         case "HeatObject":
             return replace(state, hot=state.hot | {o}, cool=state.cool - {o})
         case "CoolObject":
             return replace(state, cool=state.cool | {o}, hot=state.hot - {o})
-        case "ToggleObject":
-            return state if o in state.toggled else replace(state, toggled=state.toggled | {o})
-        case "SliceObject":
-            return state if o in state.sliced else replace(state, sliced=state.sliced | {o})
+        case "CleanObject" | "ToggleObject" | "SliceObject":
+            marked = getattr(state, _MARKS[act])
+            return state if o in marked else replace(state, **{_MARKS[act]: marked | {o}})
     return state
 
 
@@ -205,12 +211,8 @@ def _look(game: Game, state: State) -> str:
     here = game.at_location[state.at]
     if not here:
         return game.grammar.middle.format(list="nothing")
-    floor = [
-        game.objects[o] for o, r in sorted(state.taken) if r in here and state.at in state.near[o]
-    ]
-    return game.grammar.facing.format(
-        receptacles=_joined([game.receptacles[r] for r in here]), list=listing(floor)
-    )
+    floor = [game.objects[o] for o, r in sorted(state.taken) if r in here and state.at in state.near[o]]
+    return game.grammar.facing.format(receptacles=_joined([game.receptacles[r] for r in here]), list=listing(floor))
 
 
 def won(game: Game, state: State) -> bool:

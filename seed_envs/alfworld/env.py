@@ -68,7 +68,7 @@ class ALFWorldEnv(AgentEnv):
 
     version = "0"
     splits: ClassVar[tuple[str, ...]] = ("train", "valid_seen", "valid_unseen")
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
 
     def __init__(
         self,
@@ -95,7 +95,9 @@ class ALFWorldEnv(AgentEnv):
         self.render_mode = render_mode
         self._source = make_source(str(data))
         if goal_style == "human" and not isinstance(self._source, OfficialSource):
-            raise ConfigError("embedded games have no human goal sentences; use data='official' with goal_style='human'")
+            raise ConfigError(
+                "embedded games have no human goal sentences; use data='official' with goal_style='human'"
+            )
         self._goal_style = goal_style
         self.split = resolve_split(split, self._source.splits)
         self.tasks = self._source.tasks(self.split)
@@ -149,9 +151,7 @@ class ALFWorldEnv(AgentEnv):
             return self._view(shown.text, shown.admissible, shown.won, **judged)
         return self._view(outcome.text, **judged)
 
-    def _view(
-        self, text: str, listed: list[str] | None = None, won: bool | None = None, **judged: Any
-    ) -> View:
+    def _view(self, text: str, listed: list[str] | None = None, won: bool | None = None, **judged: Any) -> View:
         """Show a state. The native engine keeps track beside TextWorld, for ``oracle`` and flags."""
         assert self._game is not None and self._state is not None
         self._offered = engine.admissible(self._game, self._state)
@@ -180,7 +180,7 @@ class ALFWorldEnv(AgentEnv):
             raise ConfigError("the oracle needs a running episode; call reset() first")
         return oracle.plan(self._game, self._state)
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the last observation in ``ansi`` mode."""
         return self._text if self.render_mode == "ansi" else None
 

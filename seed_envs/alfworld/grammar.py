@@ -257,9 +257,7 @@ class _Compiler:
 
     def _cases(self, symbol: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
         rule = self.rules.get(symbol, [])
-        found = tuple(
-            "&".join(re.findall(r"(\w+)\(", case.get("condition", ""))) for case in rule
-        )
+        found = tuple("&".join(re.findall(r"(\w+)\(", case.get("condition", ""))) for case in rule)
         if found != wanted:
             raise DataError(
                 f"the grammar's rule {symbol!r} asks other conditions than released games do; "

@@ -164,7 +164,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; {HELP}") from None
     except ValueError:
-        raise DataError(f"{path} is not valid JSON (half extracted?); delete its folder and fetch the data anew") from None
+        raise DataError(
+            f"{path} is not valid JSON (half extracted?); delete its folder and fetch the data anew"
+        ) from None
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no game; expected an object with pddl_problem and grammar")
     return content

@@ -107,11 +107,7 @@ def _holding(game: Game, state: State, o: int, r: int) -> _Walk | None:
 
 
 def _targets(game: Game, target_type: str, object_type: str) -> list[int]:
-    return [
-        r
-        for r, kind in enumerate(game.receptacle_types)
-        if kind == target_type and object_type in game.accepts[r]
-    ]
+    return [r for r, kind in enumerate(game.receptacle_types) if kind == target_type and object_type in game.accepts[r]]
 
 
 def _place_plans(game: Game, state: State) -> Iterator[list[str]]:

@@ -1,0 +1,1 @@
+"""The command line of ``seed_envs``: one module per command."""

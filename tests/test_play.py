@@ -1,0 +1,205 @@
+"""A person at the terminal, played by lists of lines."""
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import toys  # noqa: F401  (puts the toy package on the path)
+
+from seed_envs.__main__ import main
+from seed_envs.cli.play import PAGE, Session
+from seed_envs.core import AgentEnv, View
+from seed_envs.tasks import Task, TaskSet
+
+COUNTER = ("toy/Counter-v0", "--plugin", "toy_suite:register", "--seed", "1", "--task", "train/05")
+
+
+class Lines:
+    """Answers with the given lines, then with the end of the input."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = list(lines)
+
+    def __call__(self) -> str | None:
+        return self.lines.pop(0) if self.lines else None
+
+    def isatty(self) -> bool:
+        return False
+
+    def readline(self) -> str:
+        return self.lines.pop(0) + "\n" if self.lines else ""
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs ``play`` with lines on stdin and returns (code, stdout, stderr)."""
+
+    def run(lines: Iterable[str], *args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", Lines(lines))
+        code = main(["play", *args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_a_game_is_played_to_its_end(typed: Any) -> None:
+    code, out, err = typed(["add 3", "!hint", "add 1", "add 1", "never read"], *COUNTER)
+    start = int(re.search(r"The counter shows (\d)", out)[1])  # type: ignore[index]
+    assert (code, err) == (0, "")
+    assert "task train/05  seed 1\ngoal: Reach 5." in out
+    assert f"> add 3\nThe counter shows {start + 3}.\n[turn 1 of 12]" in out
+    assert "hint: add 1" in out
+    assert out.splitlines()[-1] == f"solved: success yes, score 1, turns {1 + 5 - start - 3}"
+    assert "never read" not in out
+
+
+def test_the_oracles_hints_win_in_alfworld(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gym.make("seed_envs:seed_envs/ALFWorld-v0", split="valid_unseen")
+
+    def ask() -> str:
+        said = capsys.readouterr().out.splitlines()
+        hint = next((line for line in reversed(said) if line.startswith("hint: ")), None)
+        return hint.removeprefix("hint: ") if hint else "!hint"
+
+    info = Session(env, ask).play(seed=7)
+    env.close()
+    assert info["success"]
+    assert f"solved: success yes, score 1, turns {info['turn']}" in capsys.readouterr().out
+
+
+def test_numbers_choose_from_the_list(typed: Any) -> None:
+    _, out, _ = typed(["?", "2", "0", "9", "-1", "!quit"], *COUNTER)
+    assert "   1  add 1\n   2  add 3\n   3  take 1\n" in out
+    start = int(re.search(r"The counter shows (\d)", out)[1])  # type: ignore[index]
+    assert f"> 2\n= add 3\nThe counter shows {start + 3}." in out
+    assert out.count("the list goes from 1 to 3") == 2
+    assert "> -1\nNothing happens.\n(no such action)\n[turn 2 of 12]" in out  # not a number of the list: an action
+
+
+def test_what_costs_no_turn(typed: Any) -> None:
+    _, out, _ = typed(["", "  ", "?", "?zz", "!hint", "!help", "!undo"], *COUNTER)
+    assert "nothing offered now contains 'zz'" in out
+    assert "there is no !undo" in out
+    assert "!restart  the same task from the start" in out
+    assert out.splitlines()[-1] == "left: success no, score 0, turns 0"
+
+
+def test_commands_reach_the_environment_as_typed(typed: Any) -> None:
+    _, out, _ = typed(["ADD 3", " add 3"], *COUNTER)
+    assert out.count("(no such action)") == 2
+
+
+def test_restart_begins_the_same_episode(typed: Any) -> None:
+    code, out, _ = typed(
+        ["take 1", "!restart", "!quit"], "toy/Counter-v0", "--plugin", "toy_suite:register", "--seed", "9"
+    )
+    starts = re.findall(r"task (\S+)  seed (\d+)\n.*\n.*\n\n.*\nThe counter shows (\d)\.\n\[turn 0", out)
+    assert code == 0
+    assert len(starts) == 2
+    assert starts[0] == starts[1]
+
+
+def test_out_of_turns_is_no_success(typed: Any) -> None:
+    _, out, _ = typed(["take 1"] * 5, *COUNTER, "max_episode_steps=2")
+    assert "[turn 2 of 2]" in out
+    assert out.splitlines()[-1] == "out of turns: success no, score 0, turns 2"
+
+
+def test_the_end_of_the_input_ends_politely(typed: Any) -> None:
+    code, out, err = typed([], "alfworld")
+    assert (code, err) == (0, "")
+    assert "Your task is to:" in out
+    assert out.splitlines()[-1] == "left: success no, score 0, turns 0"
+
+
+def test_a_drawn_seed_is_shown_and_repeats_the_game(typed: Any) -> None:
+    _, first, _ = typed(["look"], "alfworld")
+    seed = re.search(r"seed (\d+)", first)[1]  # type: ignore[index]
+    _, second, _ = typed(["look"], "alfworld", "--seed", seed)
+    assert second == first
+
+
+def test_ctrl_c_and_ctrl_d_at_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stdin = Lines([])
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    for error, code in ((EOFError, 0), (KeyboardInterrupt, 130)):
+
+        def typed(prompt: str, error: type[BaseException] = error) -> str:
+            raise error
+
+        monkeypatch.setattr("builtins.input", typed)
+        assert main(["play", *COUNTER]) == code
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert ("left:" in captured.out) == (code == 0)
+
+
+def test_an_environment_without_a_list(typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seed_envs.registry._LOADED", set())
+    for env_id in ("toy/Counter-v0", "toy/Parrot-v0"):
+        monkeypatch.delitem(gym.registry, env_id, raising=False)
+    _, out, _ = typed(["?", "3", "cheese"], "parrot", "--plugin", "toy_suite:register", "--task", "cheese")
+    assert "has no list of actions" in out
+    assert "That is not the word.\n(another word was asked for)" in out  # 3 went to the environment
+    assert out.splitlines()[-1] == "solved: success yes, score 1, turns 2"
+
+
+class Crowd(AgentEnv):
+    """Offers many actions and knows no oracle."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    tasks = TaskSet([Task("one", "train", "only", "0" * 64)])
+    render_mode = "ansi"
+
+    def _begin(self, task: Task, seed: int) -> View:
+        return View("Begin.", [f"go {n:03}" for n in range(2 * PAGE + 5)], image=None)
+
+    def _act(self, action: str) -> View:
+        return View("The end.", [], terminated=True, score=0.25, admissible=True, effective=True)
+
+    def _observation(self, view: View) -> dict[str, Any]:
+        return {"text": view.text, "image": "pixels"}
+
+    def render(self) -> Any:
+        return "#@ .#"
+
+
+def test_long_lists_are_paged_and_images_are_drawn_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    info = Session(Crowd(), Lines(["?", "?", "?", "?", "?64", "!hint", "65"])).play(seed=0)
+    out = capsys.readouterr().out
+    assert re.findall(r"\((\d+) to (\d+) of 65; \? for more\)", out) == [
+        ("1", "30"), ("31", "60"), ("61", "65"), ("1", "30"),
+    ]  # fmt: skip
+    assert out.count("  65  go 064\n") == 2
+    assert "no oracle" in out
+    assert out.count("#@ .#") == 2
+    assert out.endswith("not solved: success no, score 0.25, turns 1\n")
+    assert info["score"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["alfworld", "--task", "nope"], "unknown task id 'nope'"),
+        (["alfworld", "--split", "tests"], "unknown split 'tests'; "),
+        (["alfworld", "splt=train"], "did you mean split?"),
+        (["alfworld", "train"], "'train' is no setting; expected key=value"),
+        (["alfworld", "--seed", "-3"], "'-3' is no number of 0 or more"),
+        (["alfworld", "max_episode_steps=0"], "expected a whole number of 1 or more"),
+        (["alfworld", "--data", "/no/such/folder"], "python -m seed_envs fetch alfworld"),
+        (["alfworld", "--plugin", "no_such_module"], "plug-in 'no_such_module' cannot be loaded"),
+        (["alfwurld"], "unknown environment 'alfwurld'"),
+        ([], "required: ID"),
+    ],
+)
+def test_what_cannot_be_played_is_one_line(typed: Any, args: list[str], message: str) -> None:
+    code, out, err = typed([], *args)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
