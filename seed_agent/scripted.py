@@ -6,7 +6,7 @@ from pathlib import Path
 from seed_agent.policy import Decision, Player, Situation
 from seed_agent.trajectory import Episode, read_line
 from seed_envs.errors import ConfigError, DataError, SeedError, UnknownName
-from seed_envs.seeding import Draws
+from seed_envs.seeding import Draws, sha256_text
 from seed_envs.vector import Failure, GroupVectorEnv
 
 NAMES = ("oracle", "random", "noisy-oracle:P", "replay:FILE")
@@ -102,7 +102,10 @@ def _random(situation: Situation) -> Decision | Failure:
 
 
 class Replay:
-    """Repeats the replies of recorded episodes, matched by task and attempt."""
+    """Repeats the replies of recorded episodes, matched by task and attempt.
+
+    Its name holds the hash of the file's content, not its path: another file, another policy.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the episodes of a ``trajectories.jsonl``.
@@ -110,11 +113,12 @@ class Replay:
         Raises:
             DataError: when the file is missing, torn or holds no episodes.
         """
-        self.name = f"scripted:replay:{path}"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"cannot read {path} ({error}); expected the trajectories.jsonl of a run") from None
+        self.name = f"scripted:replay:{sha256_text(text)[:12]}"
+        lines = text.removesuffix("\n").split("\n") if text else []
         self._episodes: dict[tuple[str, int], Episode] = {}
         for number, line in enumerate(lines, 1):
             try:

@@ -169,7 +169,7 @@ class _Worker:
             code = self._process.exitcode
             self.close()
             how = f"was killed by signal {-code}" if code and code < 0 else f"ended with status {code}"
-            failure = Failure.of(WorkerDied(f"the worker process {how}; repeat the command to play the episode again"))
+            failure = Failure.of(WorkerDied(f"the worker process {how} while it owed an answer"))
             return [failure] * count
 
     def close(self) -> None:

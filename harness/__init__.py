@@ -1,0 +1,1 @@
+"""The harness: evaluation runs, their records and their numbers."""

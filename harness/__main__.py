@@ -1,0 +1,43 @@
+"""``python -m harness``: the commands, and the environments, policies and methods there are."""
+
+import sys
+from collections.abc import Sequence
+
+from harness.config import suite_ids
+from seed_agent.methods import METHODS
+from seed_agent.policy import POLICIES
+from seed_agent.scripted import NAMES
+from seed_envs.cli.common import OK, Parser, guarded, say
+from seed_envs.registry import load_plugins
+
+COMMANDS = {"harness.eval": "play environments with policies and score them"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return guarded(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m harness", description=__doc__)
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="module[:function] that adds things"
+    )
+    plugins = load_plugins(parser.parse_args(argv).plugin)
+    scripted = [f"scripted:{name}" for name in NAMES]
+    others = [f"{kind}:..." for kind in POLICIES if kind != "scripted"]
+    say("commands (each has --help)")
+    for name, purpose in COMMANDS.items():
+        say(f"  python -m {name}  {purpose}")
+    for title, names in (
+        ("environments", suite_ids()),
+        ("policies", scripted + others),
+        ("methods", list(METHODS)),
+        ("plug-ins", list(plugins)),
+    ):
+        say(f"{title}\n  " + ("\n  ".join(names) or "none"))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""What a run is: options resolved to environments, splits, tasks and policies, and their digest."""
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from harness.summary import Key
+from seed_agent.policy import make_player
+from seed_agent.rollout import Request, env_record
+from seed_agent.trajectory import EnvRecord
+from seed_envs.errors import ConfigError, SeedError, UnknownName
+from seed_envs.registry import load_plugins
+from seed_envs.seeding import canonical, sha256_text
+from seed_envs.tasks import TaskSet, resolve_split
+from seed_envs.vector import EnvMaker
+
+T = TypeVar("T")
+POLICIES = ("scripted:oracle", "scripted:noisy-oracle:0.3", "scripted:random")
+FLAGS = {"split": "--split", "data": "--data", "backend": "--backend", "max_episode_steps": "--max-turns"}
+"""Constructor arguments that have a flag of their own, and so are refused in ``--set``."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says; the defaults are what it means when it says nothing."""
+
+    envs: tuple[str, ...] = ()
+    data: str = "embedded"
+    splits: tuple[str, ...] = ()
+    policies: tuple[str, ...] = POLICIES
+    backend: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    max_turns: int | None = None
+    limit: str | None = None
+    ids: Path | None = None
+    attempts: int = 1
+    seed: int = 0
+    workers: int = 0
+    batch: int | None = None
+    plugins: tuple[str, ...] = ()
+    out: Path | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Episodes played side by side; no result depends on it."""
+        return self.batch or 8 * max(1, self.workers)
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """The tasks of one split that are to be played, and how to make their environment."""
+
+    name: str
+    maker: EnvMaker
+    tasks: TaskSet
+    env: EnvRecord
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One policy in one environment: what the episodes are, and where they are kept."""
+
+    env_id: str
+    splits: tuple[SplitPlan, ...]
+    spec: str
+    """The policy as it was typed; ``policy`` is what it calls itself."""
+    policy: str
+    attempts: int
+    seed: int
+    folder: Path = Path()
+
+    @property
+    def total(self) -> int:
+        """How many episodes there are."""
+        return self.attempts * sum(len(split.tasks) for split in self.splits)
+
+    def requests(self, split: SplitPlan) -> Iterator[Request]:
+        """Yield the episodes of a split: every task once, then every task again."""
+        for attempt in range(self.attempts):
+            for task in split.tasks:
+                yield Request(task, attempt, self.seed)
+
+    @cached_property
+    def episodes(self) -> dict[Key, tuple[SplitPlan, Request]]:
+        """Every episode by its key."""
+        return {
+            (split.name, request.task.id, request.attempt): (split, request)
+            for split in self.splits
+            for request in self.requests(split)
+        }
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the result, and nothing else (no paths, workers or batch)."""
+        env = self.splits[0].env
+        kwargs = {key: value for key, value in env.kwargs.items() if key != "split"}
+        return {
+            "env": {"id": env.id, "version": env.version, "kwargs": kwargs},
+            "max_turns": env.max_turns,
+            "splits": {
+                split.name: {
+                    "manifest": split.env.manifest,
+                    "manifest_sha256": split.env.manifest_sha256,
+                    "data_sha256": split.env.data_sha256,
+                    "tasks": len(split.tasks),
+                    "tasks_sha256": split.tasks.sha256,
+                }
+                for split in self.splits
+            },
+            "policy": self.policy,
+            "attempts": self.attempts,
+            "seed": self.seed,
+        }
+
+    @property
+    def digest(self) -> str:
+        """The run's identity: sha256 of the canonical JSON of ``config``."""
+        return sha256_text(canonical(self.config))
+
+
+def suite_ids() -> list[str]:
+    """Return the registered environments that are not Gymnasium's own, sorted."""
+    import seed_envs  # noqa: F401  (registers its environments)
+
+    def home(entry: Any) -> str:
+        return entry if isinstance(entry, str) else getattr(entry, "__module__", "") or ""
+
+    return sorted(name for name, spec in gym.registry.items() if not home(spec.entry_point).startswith("gymnasium."))
+
+
+def make_plans(options: Options) -> list[RunPlan]:
+    """Resolve ``options`` to runs, one per environment and policy, with their folders.
+
+    Raises:
+        SeedError: when anything named does not exist or cannot be used.
+    """
+    named = [name.rpartition(":") for name in options.envs]
+    plugins = tuple(dict.fromkeys([*options.plugins, *(module for module, _, _ in named if module)]))
+    _attempt("a plug-in", lambda: load_plugins(plugins))
+    env_ids = list(dict.fromkeys(env_id for _, _, env_id in named))
+    env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
+    specs = dict.fromkeys(options.policies)
+    names = {spec: _attempt(f"policy {spec}", lambda spec=spec: make_player(spec).name) for spec in specs}  # type: ignore[misc]
+    plans = []
+    for env_id in env_ids:
+        splits = _resolve(env_id, options, plugins)
+        plans += [RunPlan(env_id, splits, spec, name, options.attempts, options.seed) for spec, name in names.items()]
+    return _with_folders(plans, options)
+
+
+def _attempt(what: str, make: Callable[[], T]) -> T:
+    """Call third-party code that makes ``what``; whatever it raises becomes one line."""
+    try:
+        return make()
+    except SeedError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{what} cannot be made: {type(error).__name__}: {error}; add --traceback to see where"
+        ) from error
+
+
+def _with_folders(plans: Sequence[RunPlan], options: Options) -> list[RunPlan]:
+    placed: dict[Path, RunPlan] = {}
+    for plan in plans:
+        if options.out is not None and len(plans) == 1:
+            folder = options.out
+        else:
+            folder = (options.out or Path("runs")) / slug(plan.env_id.removeprefix("seed_envs/")) / slug(plan.policy)
+            if options.out is None:
+                folder /= f"{'embedded' if options.data == 'embedded' else 'official'}-{plan.digest[:8]}"
+        if folder in placed:
+            raise ConfigError(
+                f"{plan.env_id} with {plan.policy} and {placed[folder].env_id} with {placed[folder].policy} "
+                f"would share {folder}; run them one by one with an --out each"
+            )
+        placed[folder] = replace(plan, folder=folder)
+    return list(placed.values())
+
+
+def slug(name: str) -> str:
+    """Return ``name`` as a file name that needs no quoting, at most 80 characters."""
+    text = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.")
+    return text if len(text) <= 80 else f"{text[:71]}-{sha256_text(name)[:8]}"
+
+
+class _Environment:
+    """A registered environment and the arguments it is to be made with."""
+
+    def __init__(self, env_id: str, options: Options, plugins: tuple[str, ...]) -> None:
+        if env_id not in gym.registry:
+            raise UnknownName("environment", env_id, suite_ids())
+        entry: Any = gym.registry[env_id].entry_point
+        self.id, self.options, self.plugins = env_id, options, plugins
+        self.creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+        parameters = inspect.signature(self.creator).parameters
+        self.takes_split = "split" in parameters
+        given = dict(options.settings)
+        if options.backend is not None:
+            given["backend"] = options.backend
+        # An argument at its default is left out, so that typing it changes nothing.
+        self.kwargs = {k: v for k, v in given.items() if k not in parameters or parameters[k].default != v}
+        if "data" in parameters or options.data != "embedded":
+            self.kwargs["data"] = options.data
+
+    def make(self, kwargs: Mapping[str, Any]) -> tuple[EnvMaker, gym.Env[Any, Any]]:
+        limit = {} if self.options.max_turns is None else {"max_episode_steps": self.options.max_turns}
+        maker = EnvMaker(self.id, {**kwargs, **limit}, self.plugins)
+        return maker, _attempt(self.id, maker)
+
+    def split_names(self) -> tuple[str, ...]:
+        """Return the splits to play: those named, else all but ``train``, else all."""
+        listing = getattr(self.creator, "split_names", None) if self.takes_split else None
+        named = self.options.splits
+        if listing is not None:
+            known = tuple(_attempt(self.id, lambda: listing(**self.kwargs)))
+        elif self.takes_split and named:
+            return named  # the constructor knows best
+        else:
+            env = self.make(self.kwargs)[1]
+            known = tuple(sorted({task.split for task in self.tasks(env)}))
+            env.close()
+        if named:
+            wanted = {resolve_split(name, known) for name in named}
+            return tuple(name for name in known if name in wanted)
+        return tuple(name for name in known if name != "train") or known
+
+    def tasks(self, env: gym.Env[Any, Any]) -> TaskSet:
+        try:
+            tasks, _ = env.get_wrapper_attr("tasks"), env.get_wrapper_attr("identity")
+        except AttributeError:
+            raise ConfigError(f"{self.id} is no environment of this suite: it has no tasks or no identity()") from None
+        return tasks if isinstance(tasks, TaskSet) else TaskSet(tasks)
+
+    def plan(self, split: str) -> SplitPlan:
+        """Open ``split`` once to learn its tasks and what the records say about it."""
+        kwargs = {**self.kwargs, "split": split} if self.takes_split else self.kwargs
+        maker, env = self.make(kwargs)
+        try:
+            tasks = self.tasks(env)
+            if not self.takes_split:
+                tasks = TaskSet((task for task in tasks if task.split == split), name=tasks.name)
+            if not len(tasks):
+                raise ConfigError(f"split {split} of {self.id} has no tasks")
+            record = EnvMaker(self.id, _portable(kwargs, tasks[0].split))
+            notices: list[str] = getattr(env.unwrapped, "notices", list)()
+            return SplitPlan(tasks[0].split, maker, tasks, env_record(record, env), tuple(notices))
+        finally:
+            env.close()
+
+
+def _portable(kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Return arguments as records keep them: data are known by their hashes, not by where they lie."""
+    fixed = {"split": split, "data": "embedded" if kwargs.get("data") == "embedded" else "official"}
+    return {key: fixed.get(key, value) for key, value in kwargs.items()}
+
+
+def _resolve(env_id: str, options: Options, plugins: tuple[str, ...]) -> tuple[SplitPlan, ...]:
+    """Find the splits of an environment and the tasks to play in each."""
+    environment = _Environment(env_id, options, plugins)
+    plans = {plan.name: plan for plan in map(environment.plan, environment.split_names())}
+    return _select(list(plans.values()), options)
+
+
+def _select(plans: Sequence[SplitPlan], options: Options) -> tuple[SplitPlan, ...]:
+    """Apply ``--ids`` or ``--limit``."""
+    if options.ids is not None:
+        wanted = read_ids(options.ids)
+        ids = {plan.name: set(plan.tasks.ids) for plan in plans}
+        known = set().union(*ids.values())
+        for task_id in wanted:
+            if task_id not in known:
+                raise UnknownName("task id", task_id, known)
+        chosen = [(plan, plan.tasks.subset(i for i in wanted if i in ids[plan.name])) for plan in plans]
+    elif options.limit is not None:
+        chosen = [(plan, plan.tasks.limit(options.limit, seed=options.seed)) for plan in plans]
+    else:
+        return tuple(plans)
+    return tuple(replace(plan, tasks=tasks) for plan, tasks in chosen if len(tasks))
+
+
+def read_ids(path: Path) -> list[str]:
+    """Read task ids, one a line; blank lines and lines that begin with ``#`` do not count.
+
+    Raises:
+        ConfigError: when the file cannot be read, lists nothing, or lists an id twice.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"cannot read {path}: {reason}; --ids expects a file with one task id a line") from None
+    ids = [line for line in lines if line and not line.startswith("#")]
+    if not ids:
+        raise ConfigError(f"{path} lists no task; --ids expects a file with one task id a line")
+    twice = next((task_id for task_id, count in Counter(ids).items() if count > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{path} lists {twice} twice; remove one, so that the counts are what they seem")
+    return ids

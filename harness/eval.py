@@ -1,0 +1,259 @@
+"""Play environments with policies and score them, reproducibly and resumably.
+
+python -m harness.eval
+python -m harness.eval --env seed_envs/ALFWorld-v0 --data official --split seen,unseen --policy scripted:oracle
+python -m harness.eval --policy scripted:noisy-oracle:0.2 --limit 0.1 --attempts 4 --workers 2 --out runs/noisy
+
+The result goes to stdout, progress and messages to stderr. Repeating a command goes on where it
+stopped. Exit codes: 0 ok; 1 finished, but episodes broke (they count as failures); 2 nothing can
+be played as asked; 130 interrupted.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.config import FLAGS, POLICIES, Options, RunPlan, make_plans
+from harness.progress import Meter
+from harness.provenance import collect
+from harness.records import Loaded, load
+from harness.runs import OURS, RECORDS, Run, check
+from harness.table import show
+from seed_agent.policy import make_player
+from seed_agent.rollout import play
+from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
+from seed_envs.errors import ConfigError
+from seed_envs.vector import GroupVectorEnv
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    with _terminable():
+        return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    args = _parser().parse_args(argv)
+    options = _options(args)
+    plans = make_plans(options)
+    states = [check(plan, fresh=args.fresh) for plan in plans]
+    for notice in dict.fromkeys(n for plan in plans for split in plan.splits for n in split.notices):
+        note(f"note: {notice}")
+    if args.dry_run:
+        found = [load(p.folder / RECORDS, p) if s else Loaded() for p, s in zip(plans, states, strict=True)]
+        kept = [sum(not row.failed_to_finish for row in records.rows.values()) for records in found]
+        _show_plans(plans, kept, as_json=args.json)
+        return OK
+    code, results = OK, []
+    for plan in plans:
+        summary = _evaluate(plan, options, argv, fresh=args.fresh)
+        if summary is None:
+            return INTERRUPTED
+        code = FAILED if summary["errors"] else code
+        results.append({"folder": str(plan.folder), "digest": plan.digest, "summary": summary})
+        if not args.json:
+            show(summary, plan.folder)
+            say()
+    if args.json:
+        say_json({"runs": results})
+    return code
+
+
+def _evaluate(plan: RunPlan, options: Options, argv: Sequence[str], *, fresh: bool) -> dict[str, Any] | None:
+    """Play what a run owes and return its summary; None when it was interrupted."""
+    run = Run(plan, options=_recorded(options), provenance=collect("harness.eval", argv), fresh=fresh)
+    try:
+        _play(run, options)
+        summary = run.finish()
+    except KeyboardInterrupt:
+        run.stop("interrupted")
+        how = "repeat the command without --fresh" if fresh else "repeat the command"
+        note(f"interrupted: {run.finished} of {plan.total} episodes kept in {plan.folder}; {how} to go on")
+        return None
+    except BaseException:
+        run.stop("failed")
+        raise
+    finally:
+        run.close()
+    _note_errors(run)
+    return summary
+
+
+def _play(run: Run, options: Options) -> None:
+    plan = run.plan
+    successes = sum(row.success for row in run.rows.values())
+    if run.finished:
+        note(f"{plan.folder}: {run.finished} of {plan.total} episodes are there already")
+    player = make_player(plan.spec)
+    owed = [(split, run.owed(split)) for split in plan.splits]
+    done = plan.total - sum(len(requests) for _, requests in owed)
+    with Meter(f"{plan.env_id} {plan.policy}", plan.total, done=done, successes=successes) as meter:
+        for split, requests in owed:
+            if not requests:
+                continue
+            rows = min(options.in_flight, len(requests))
+            envs = GroupVectorEnv(split.maker, num_tasks=rows, workers=options.workers)
+            try:
+                for episode in play(requests, player, envs, split.env, save_image=run.save_image):
+                    meter.add(run.add(episode).success)
+            finally:
+                envs.close()
+
+
+def _note_errors(run: Run) -> None:
+    """Say what broke, one line a kind, so that nobody has to search the records for it."""
+    first: dict[str, str] = {}
+    for row in sorted(run.rows.values(), key=lambda row: row.key):
+        if row.error:
+            first.setdefault(row.error, f"{row.key[1]} attempt {row.key[2]}")
+    for error, where in list(first.items())[:3]:
+        note(f"error: {' '.join(error.split())} (first in {where})")
+    if first:
+        note("repeat the command to play the episodes that broke again")
+
+
+def _show_plans(plans: Sequence[RunPlan], kept: Sequence[int], *, as_json: bool) -> None:
+    found = [
+        {
+            "env": plan.env_id,
+            "policy": plan.policy,
+            "splits": {split.name: len(split.tasks) for split in plan.splits},
+            "attempts": plan.attempts,
+            "episodes": plan.total,
+            "kept": count,
+            "max_turns": plan.config["max_turns"],
+            "digest": plan.digest,
+            "folder": str(plan.folder),
+            "files": list(OURS),
+            "config": plan.config,
+        }
+        for plan, count in zip(plans, kept, strict=True)
+    ]
+    if as_json:
+        say_json({"runs": found})
+        return
+    for run in found:
+        splits = ", ".join(f"{name} {count} tasks" for name, count in dict(run["splits"]).items())
+        say(f"{run['env']}  {run['policy']}")
+        say(f"  {splits}, {run['attempts']} x: {run['episodes']} episodes of at most {run['max_turns']} turns")
+        say(f"  {run['folder']}: {run['kept']} episodes kept, {int(run['episodes']) - int(run['kept'])} to play")
+    say(f"each folder: {', '.join(OURS)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m harness.eval", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--env", action="append", default=[], metavar="ID", help="environments, comma list or repeated; default all")
+    add("--data", default="embedded", metavar="WHICH", help="embedded (default), official, or a folder")
+    add("--split", action="append", default=[], metavar="NAMES", help="comma list; default all but train")
+    add("--policy", action="append", metavar="SPEC", help=f"repeatable; default {', '.join(POLICIES)}")
+    add("--backend", metavar="NAME", help="another engine, where the environment has one")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="another argument of the environment")
+    add("--max-turns", type=_positive, metavar="N", help="turns before an episode is cut off")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--limit", metavar="N|FRACTION", help="N tasks (or a share such as 0.1) of each split")
+    which.add_argument("--ids", type=Path, metavar="FILE", help="only these tasks, one id a line")
+    add("--attempts", type=_positive, default=1, metavar="K", help="episodes per task")
+    add("--seed", type=_natural, default=0, metavar="S", help="decides every draw of the run, --limit's too")
+    add("--workers", type=_natural, default=0, metavar="W", help="processes for environments; 0 (default): none")
+    add("--batch", type=_positive, metavar="B", help="episodes played side by side")
+    add("--plugin", action="append", default=[], metavar="MODULE", help="module[:function] that adds things")
+    add("--out", type=Path, metavar="DIR", help="the run's folder; with several runs, a folder for theirs")
+    add("--fresh", action="store_true", help="start over: remove the run that is in the folder")
+    add("--json", action="store_true", help="the summaries as JSON")
+    add("--dry-run", action="store_true", help="check everything, show the plan, write nothing")
+    add("--traceback", action="store_true", help="show where an error came from")
+    return parser
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        envs=_names(args.env, "--env"),
+        data=args.data,
+        splits=_names(args.split, "--split"),
+        policies=tuple(args.policy or POLICIES),
+        backend=args.backend,
+        settings=dict(_setting(text) for text in args.set),
+        max_turns=args.max_turns,
+        limit=args.limit,
+        ids=args.ids,
+        attempts=args.attempts,
+        seed=args.seed,
+        workers=args.workers,
+        batch=args.batch,
+        plugins=tuple(args.plugin),
+        out=args.out,
+    )
+
+
+def _recorded(options: Options) -> dict[str, Any]:
+    """Return the options as they were given, for run.json; none of them needs to be guessed later."""
+    return {
+        "data": options.data,
+        "limit": options.limit,
+        "ids": None if options.ids is None else str(options.ids),
+        "workers": options.workers,
+        "batch": options.in_flight,
+        "plugins": list(options.plugins),
+    }
+
+
+def _names(values: Sequence[str], flag: str) -> tuple[str, ...]:
+    names = [name.strip() for value in values for name in value.split(",")]
+    if not all(names):
+        raise ConfigError(f"{flag} has an empty name; expected names separated by commas")
+    return tuple(dict.fromkeys(names))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise ConfigError(f"--set {text!r} is no setting; expected KEY=VALUE, for example goal_style=human")
+    if key in FLAGS:
+        raise ConfigError(f"--set {key} has a flag of its own: {FLAGS[key]}")
+    try:
+        return key, json.loads(value, parse_constant=str)
+    except ValueError:
+        return key, value
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _natural(text) == 0:
+        raise argparse.ArgumentTypeError("0 is too few; expected 1 or more")
+    return int(text)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

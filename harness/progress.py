@@ -1,0 +1,75 @@
+"""How far a run is: a bar on a terminal, otherwise a plain line now and then; always on stderr."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from seed_envs.cli.common import note
+
+EVERY_S = 10.0
+"""Seconds between two plain lines."""
+
+
+class Meter:
+    """Counts episodes and shows done/total, success so far, seconds per episode and what is left."""
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        *,
+        done: int = 0,
+        successes: int = 0,
+        terminal: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start at ``done`` episodes kept from before; ``terminal`` is found out unless given."""
+        self.label, self.total, self.done, self.successes = label, total, done, successes
+        self._clock = clock
+        self._started = self._shown = clock()
+        self._before = done
+        self._bar: Progress | None = None
+        if sys.stderr.isatty() if terminal is None else terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rest]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(label, total=total, completed=done, rest="")
+
+    def add(self, success: bool) -> None:
+        """Count an episode that ended."""
+        self.done += 1
+        self.successes += success
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.done, rest=self._rest())
+        elif self._clock() - self._shown >= EVERY_S:
+            self._shown = self._clock()
+            with contextlib.suppress(OSError):  # a closed terminal is no reason to stop
+                note(f"{self.label}: {self.done}/{self.total}, {self._rest()}")
+
+    def _rest(self) -> str:
+        seconds = (self._clock() - self._started) / max(1, self.done - self._before)
+        left = timedelta(seconds=round(seconds * (self.total - self.done)))
+        return f"success {100 * self.successes / self.done:.1f} %, {seconds:.2g} s/episode, {left} left"
+
+    def __enter__(self) -> "Meter":
+        """Show the bar."""
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()

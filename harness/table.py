@@ -1,0 +1,77 @@
+"""The summary of a run as a table for people."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seed_envs.cli.common import say, table
+
+COLUMNS = (
+    "split, average, category", "n", "success", "95 % interval", "score", "turns",
+    "ill-formed", "inadmissible", "ineffective", "cut replies", "errors",
+)  # fmt: skip
+
+
+def show(summary: Mapping[str, Any], folder: Path) -> None:
+    """Write the table of a finished run to stdout, then where it is kept and its records hash."""
+    env = summary["env"]
+    settings = ", ".join(f"{key} {value}" for key, value in sorted(env["kwargs"].items()))
+    about = [
+        f"{env['id']} (version {env['version']})",
+        settings,
+        f"at most {env['max_turns']} turns",
+        summary["policy"],
+    ]
+    say("  ".join(part for part in about if part))
+    rows = []
+    for name, split in summary["splits"].items():
+        rows += _rows(name, split)
+    table(COLUMNS, rows)
+    for name, split in summary["splits"].items():
+        _say_attempts(name, split)
+        if split["errors"]["count"]:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in split["errors"]["types"].items())
+            say(f"{name}: {split['errors']['count']} of {split['n']} episodes broke and count as failures ({kinds})")
+    say(f"run      {folder}")
+    say(f"records  {summary['records_sha256']}")
+
+
+def _rows(name: str, split: Mapping[str, Any]) -> list[list[str]]:
+    """Return the pooled row of a split with everything, the macro row, and the categories."""
+    rates, macro = split["turn_rates"], split["macro"]
+    turn_rates = [percent(rates[key]) for key in ("ill_formed", "inadmissible", "ineffective", "truncated_reply")]
+    pooled = [
+        f"{name}, pooled",
+        *_success(split),
+        f"{split['turns']['mean']:.1f}",
+        *turn_rates,
+        percent(split["errors"]["rate"]),
+    ]
+    average = [f"{name}, macro", f"{macro['categories']} cat.", percent(macro["success"]), "", number(macro["score"])]
+    rows = [pooled, average, *([f"  {kind}", *_success(found)] for kind, found in split["categories"].items())]
+    return [row + [""] * (len(COLUMNS) - len(row)) for row in rows]
+
+
+def _success(found: Mapping[str, Any]) -> list[str]:
+    success = found["success"]
+    low, high = success["ci95"]
+    return [str(found["n"]), percent(success["rate"]), f"{100 * low:.1f} to {100 * high:.1f}", number(found["score"])]
+
+
+def _say_attempts(name: str, split: Mapping[str, Any]) -> None:
+    if split["attempts"] > 1:
+        k = str(split["attempts"])
+        say(
+            f"{name}: {split['n_tasks']} tasks x {k} attempts; pass@{k} {percent(split['pass_at'][k])}, "
+            f"pass^{k} {percent(split['pass_hat'][k])}; intervals by task"
+        )
+
+
+def percent(value: float | None) -> str:
+    """Return a share as percent with one decimal, ``-`` where it is undefined."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Return a score with three decimals, ``-`` where it is undefined."""
+    return "-" if value is None else f"{value:.3f}"
