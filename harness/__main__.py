@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.config import suite_ids
 from seed_agent.methods import METHODS
-from seed_agent.policy import POLICIES
+from seed_agent.policy import MODELS, POLICIES
 from seed_agent.scripted import NAMES
 from seed_envs.cli.common import OK, Parser, guarded, say
 from seed_envs.registry import load_plugins
@@ -25,7 +25,7 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     plugins = load_plugins(parser.parse_args(argv).plugin)
     scripted = [f"scripted:{name}" for name in NAMES]
-    others = [f"{kind}:..." for kind in POLICIES if kind != "scripted"]
+    others = [f"{kind}:..." for kind in [*POLICIES, *MODELS] if kind != "scripted"]
     say("commands (each has --help)")
     for name, purpose in COMMANDS.items():
         say(f"  python -m {name}  {purpose}")

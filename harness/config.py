@@ -5,15 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from harness.players import Seat, Seats, Speech, check_flags, limited
 from harness.summary import Key
-from seed_agent.policy import make_player
 from seed_agent.rollout import Request, env_record
 from seed_agent.trajectory import EnvRecord
 from seed_envs.errors import ConfigError, SeedError, UnknownName
@@ -47,10 +47,11 @@ class Options:
     batch: int | None = None
     plugins: tuple[str, ...] = ()
     out: Path | None = None
+    speech: Speech = field(default_factory=Speech)
 
     @property
     def in_flight(self) -> int:
-        """Episodes played side by side; no result depends on it."""
+        """Episodes played side by side; no scripted policy's result depends on it."""
         return self.batch or 8 * max(1, self.workers)
 
 
@@ -71,12 +72,15 @@ class RunPlan:
 
     env_id: str
     splits: tuple[SplitPlan, ...]
-    spec: str
-    """The policy as it was typed; ``policy`` is what it calls itself."""
-    policy: str
+    seat: Seat
     attempts: int
     seed: int
     folder: Path = Path()
+
+    @property
+    def policy(self) -> str:
+        """What the policy calls itself."""
+        return self.seat.name
 
     @property
     def total(self) -> int:
@@ -117,6 +121,7 @@ class RunPlan:
                 for split in self.splits
             },
             "policy": self.policy,
+            **self.seat.config,
             "attempts": self.attempts,
             "seed": self.seed,
         }
@@ -148,12 +153,15 @@ def make_plans(options: Options) -> list[RunPlan]:
     _attempt("a plug-in", lambda: load_plugins(plugins))
     env_ids = list(dict.fromkeys(env_id for _, _, env_id in named))
     env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
-    specs = dict.fromkeys(options.policies)
-    names = {spec: _attempt(f"policy {spec}", lambda spec=spec: make_player(spec).name) for spec in specs}  # type: ignore[misc]
+    check_flags(options.speech, options.policies)
+    options = replace(options, max_turns=limited(options.max_turns, options.speech))
+    seats = Seats(options.speech)
     plans = []
     for env_id in env_ids:
         splits = _resolve(env_id, options, plugins)
-        plans += [RunPlan(env_id, splits, spec, name, options.attempts, options.seed) for spec, name in names.items()]
+        for spec in dict.fromkeys(options.policies):
+            seat = _attempt(f"policy {spec}", partial(seats.seat, spec, env_id))
+            plans.append(RunPlan(env_id, splits, seat, options.attempts, options.seed))
     return _with_folders(plans, options)
 
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import FLAGS, POLICIES, Options, RunPlan, make_plans
+from harness.players import Speech
 from harness.progress import Meter
 from harness.provenance import collect
 from harness.records import Loaded, load
 from harness.runs import OURS, RECORDS, Run, check
 from harness.table import show
-from seed_agent.policy import make_player
 from seed_agent.rollout import play
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
 from seed_envs.errors import ConfigError
@@ -67,7 +67,8 @@ def _main(argv: Sequence[str]) -> int:
 
 def _evaluate(plan: RunPlan, options: Options, argv: Sequence[str], *, fresh: bool) -> dict[str, Any] | None:
     """Play what a run owes and return its summary; None when it was interrupted."""
-    run = Run(plan, options=_recorded(options), provenance=collect("harness.eval", argv), fresh=fresh)
+    provenance = {**collect("harness.eval", argv), "policy": dict(plan.seat.facts)}
+    run = Run(plan, options=_recorded(options), provenance=provenance, fresh=fresh)
     try:
         _play(run, options)
         summary = run.finish()
@@ -90,7 +91,7 @@ def _play(run: Run, options: Options) -> None:
     successes = sum(row.success for row in run.rows.values())
     if run.finished:
         note(f"{plan.folder}: {run.finished} of {plan.total} episodes are there already")
-    player = make_player(plan.spec)
+    player = plan.seat.make()
     owed = [(split, run.owed(split)) for split in plan.splits]
     done = plan.total - sum(len(requests) for _, requests in owed)
     with Meter(f"{plan.env_id} {plan.policy}", plan.total, done=done, successes=successes) as meter:
@@ -165,6 +166,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=_natural, default=0, metavar="S", help="decides every draw of the run, --limit's too")
     add("--workers", type=_natural, default=0, metavar="W", help="processes for environments; 0 (default): none")
     add("--batch", type=_positive, metavar="B", help="episodes played side by side")
+    speech = parser.add_argument_group("language models")
+    speech.add_argument("--method", default="vanilla", metavar="NAME", help="vanilla (default) or react")
+    speech.add_argument("--preset", metavar="NAME", help="published settings, e.g. alfworld/seed; sets --max-turns too")
+    speech.add_argument("--prompt-file", type=Path, metavar="FILE", help="a Jinja template in place of the built-in one")
+    speech.add_argument("--temperature", type=float, metavar="T", help="default 0.4; 0 is greedy")
+    speech.add_argument("--top-p", type=float, metavar="P", help="default 1")
+    speech.add_argument("--max-reply-tokens", type=_positive, metavar="N", help="default: the preset's, 512")
+    speech.add_argument("--no-think", action="store_true", help="replies need no think block")
     add("--plugin", action="append", default=[], metavar="MODULE", help="module[:function] that adds things")
     add("--out", type=Path, metavar="DIR", help="the run's folder; with several runs, a folder for theirs")
     add("--fresh", action="store_true", help="start over: remove the run that is in the folder")
@@ -191,6 +200,15 @@ def _options(args: argparse.Namespace) -> Options:
         batch=args.batch,
         plugins=tuple(args.plugin),
         out=args.out,
+        speech=Speech(
+            method=args.method,
+            preset=args.preset,
+            prompt_file=args.prompt_file,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            max_reply_tokens=args.max_reply_tokens,
+            think=not args.no_think,
+        ),
     )
 
 

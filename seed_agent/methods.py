@@ -18,3 +18,4 @@ class Method:
 
 METHODS: Registry[Method] = Registry("method")
 METHODS.add("vanilla", Method("vanilla"))
+METHODS.add("react", Method("react", prompt="react", cites="arXiv 2210.03629"))

@@ -160,3 +160,4 @@ def make_player(spec: str) -> Player:
 
 
 MODELS.add("openai", "seed_agent.backends.openai:make")
+MODELS.add("hf", "seed_agent.backends.hf:make")

@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+
+from seed_envs.errors import UnknownName
 
 Parser = Callable[[str], "Parsed"]
-Kind = Literal["alfworld", "webshop", "sokoban"]
+PROJECTED = ("alfworld", "webshop", "sokoban")
+"""Environments whose published projection ``verl_agent`` knows."""
 
 _TAG = re.compile(r"<\s*(/?)\s*(think|action)\s*>", re.IGNORECASE)
 _DIRECTIONS = ("up", "down", "left", "right", "still")
@@ -79,14 +81,19 @@ def _outside(text: str, tags: list[tuple[int, int, bool, str]]) -> str:
     return text[: tags[0][0]] + text[tags[-1][1] :] if tags else text
 
 
-def verl_agent(reply: str, *, kind: Kind, require_think: bool = True) -> Parsed:
+def verl_agent(reply: str, *, kind: str, require_think: bool = True) -> Parsed:
     """Read a reply exactly as verl-agent and SEED project it, for parity with published runs.
 
     Source: projections of verl-agent 8ca3a46 and SEED 2cf2fad, as observed. The first
     ``<action>`` and the first ``</action>`` of the lower-cased text delimit the action even
     when they are in the wrong order; without a pair the last 30 (ALFWorld) or 20 (WebShop)
     characters are the action. Whether the environment offers the action is not asked.
+
+    Raises:
+        UnknownName: when ``kind`` is none of ``PROJECTED``.
     """
+    if kind not in PROJECTED:
+        raise UnknownName("verl-agent projection", kind, PROJECTED)
     lowered = reply.lower()
     start, end = lowered.find("<action>"), lowered.find("</action>")
     tagged = start >= 0 and end >= 0

@@ -15,7 +15,7 @@ class LanguagePreset:
     """
 
     name: str
-    kind: Literal["alfworld", "sokoban"]
+    kind: str
     """Which prompt templates and which projection rules."""
     history: int
     """Turns of history shown at most."""
@@ -33,6 +33,7 @@ class LanguagePreset:
 PRESETS = {
     preset.name: preset
     for preset in (
+        LanguagePreset("generic", "generic", 5, 30, 2048, 512, source="for environments without a preset of their own"),
         LanguagePreset("alfworld", "alfworld", 5, 30, 2048, 512, ("help",), source="SEED's limits, strict parser"),
         LanguagePreset(
             "alfworld/seed", "alfworld", 5, 30, 2048, 512, ("help",), parser="verl_agent",
@@ -52,15 +53,12 @@ PRESETS = {
 
 
 def preset_for(env_id: str) -> LanguagePreset:
-    """Return the default preset of an environment id.
+    """Return the default preset of an environment id; ``generic`` where it has none.
 
-    Raises:
-        UnknownName: when the environment has none; a third party passes its own.
+    A third party adds its own to ``PRESETS`` under its environment's name in lower case.
     """
     kind = env_id.rsplit("/", 1)[-1].split("-v", 1)[0].lower()
-    if kind not in PRESETS:
-        raise UnknownName("language preset for", env_id, PRESETS)
-    return PRESETS[kind]
+    return PRESETS.get(kind, PRESETS["generic"])
 
 
 def get_preset(name: str) -> LanguagePreset:

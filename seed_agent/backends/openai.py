@@ -5,27 +5,23 @@ nothing stays open between calls, Ctrl-C ends them at once and a time-out covers
 """
 
 import asyncio
-import base64
-import io
 import json
 import math
 import os
 import re
+import ssl
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
-from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
-from seed_agent.policy import Chat, Completion, Message, Pixels, Prompt, Sampling
+from seed_agent.backends.openai_wire import complaint, content, logprobs_agree, read_completion, retry_after, too_long
+from seed_agent.policy import Chat, Completion, Prompt, Sampling
 from seed_envs.errors import ConfigError
-from seed_envs.prompting import IMAGE
 from seed_envs.seeding import Draws
 from seed_envs.vector import Failure
 
@@ -37,7 +33,6 @@ OPTIONS = {"concurrency": "a whole number from 1 to 256", "timeout": "seconds ab
 
 _RETRIED = (429, 500, 502, 503, 504)
 _LONGEST_BACKOFF_S, _LONGEST_RETRY_AFTER_S = 30.0, 60.0
-_TOO_LONG = re.compile(r"(context|model)[ _](length|window|size)|prompt is too long", re.IGNORECASE)
 _HINTS = {
     401: f"set the environment variable {KEY_VARIABLE}",
     403: f"check the environment variable {KEY_VARIABLE}",
@@ -69,7 +64,9 @@ def _options(query: str) -> dict[str, float]:
     options: dict[str, float] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in OPTIONS:
-            raise ConfigError(f"openai: unknown option {name!r}; known: {', '.join(OPTIONS)}, as in {EXAMPLE}?retries=2")
+            raise ConfigError(
+                f"openai: unknown option {name!r}; known: {', '.join(OPTIONS)}, as in {EXAMPLE}?retries=2"
+            )
         try:
             options[name] = float(text) if name == "timeout" else int(text)
         except ValueError:
@@ -79,13 +76,13 @@ def _options(query: str) -> dict[str, float]:
 
 def _base_url(url: str) -> str:
     """Return ``url`` in one form, without a closing slash; a bare server gets ``/v1``."""
+    if "@" in url:
+        raise ConfigError(f"openai: no user or key belongs in the URL; set {KEY_VARIABLE} and write {EXAMPLE}")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise ConfigError(f"openai: the URL is malformed ({error}); expected {EXAMPLE}") from None
-    if "@" in parts.netloc:
-        raise ConfigError(f"openai: no user or key belongs in the URL; set {KEY_VARIABLE} and write {EXAMPLE}")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(f"openai: the URL is no plain http(s)://HOST[:PORT][/PATH]; expected {EXAMPLE}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -156,7 +153,6 @@ class OpenAIPolicy:
         self.name = f"openai:{model}@{self.url}"
         self._endpoint = f"{self.url}/chat/completions"
         self._secret = _key()
-        self._tls = httpx.create_ssl_context()
         self._takes_extras = True
 
     def facts(self) -> dict[str, Any]:
@@ -194,9 +190,7 @@ class OpenAIPolicy:
         """
         return _run(self._generate(list(zip(prompts, seeds, strict=True)), sampling))
 
-    async def _generate(
-        self, requests: Sequence[tuple[Prompt, int]], sampling: Sampling
-    ) -> list[Completion | Failure]:
+    async def _generate(self, requests: Sequence[tuple[Prompt, int]], sampling: Sampling) -> list[Completion | Failure]:
         headers = {"Content-Type": "application/json"}
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
@@ -206,7 +200,7 @@ class OpenAIPolicy:
             headers=headers,
             timeout=None,  # the time-out of _post covers the whole attempt
             limits=httpx.Limits(max_connections=self.concurrency),
-            verify=self._tls,
+            verify=_tls(),
             trust_env=not local,  # a proxy cannot reach this machine's own servers
         ) as client:
 
@@ -236,13 +230,13 @@ class OpenAIPolicy:
     def _pause(self, seed: int, attempt: int, wait_s: float) -> float:
         """Return the seconds before a retry: doubling, spread by the seed, as long as the server asks."""
         spread = 0.5 + (Draws("retry", seed, attempt).random_raw() >> 11) / (1 << 54)
-        backoff = min(self.backoff_s * 2 ** (attempt - 1), _LONGEST_BACKOFF_S)
+        backoff = min(self.backoff_s * 2.0 ** (attempt - 1), _LONGEST_BACKOFF_S)
         return max(backoff * spread, min(wait_s, _LONGEST_RETRY_AFTER_S))
 
     def _body(self, prompt: Prompt, sampling: Sampling, seed: int) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": message.role, "content": _content(message)} for message in prompt.chat],
+            "messages": [{"role": message.role, "content": content(message)} for message in prompt.chat],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
@@ -256,10 +250,10 @@ class OpenAIPolicy:
     ) -> Completion | _Trouble:
         """Send one request; a server that refuses its optional fields is asked again without them."""
         extras: dict[str, Any] = {"return_token_ids": True} if self._takes_extras else {}
-        if extras and sampling.temperature == 1 and sampling.top_p == 1:
+        if extras and logprobs_agree(sampling):
             extras["logprobs"] = True
         response = await self._post(client, {**body, **extras})
-        if isinstance(response, httpx.Response) and extras and _refuses_fields(response):
+        if extras and _refuses_fields(response):
             response = await self._post(client, body)
             if isinstance(response, httpx.Response) and response.status_code == 200:
                 self._takes_extras = False
@@ -268,11 +262,9 @@ class OpenAIPolicy:
         if response.status_code != 200:
             return self._refusal(response)
         try:
-            return _Reply.model_validate_json(response.content).choices[0].completion(sampling)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            return _Trouble("MalformedReply", self._line(f"HTTP 200 with no usable completion: {where} {first['msg']}"))
+            return read_completion(response.content, sampling)
+        except ValueError as error:
+            return _Trouble("MalformedReply", self._line(f"HTTP 200 with no usable completion: {error}"))
 
     async def _post(self, client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response | _Trouble:
         try:
@@ -287,10 +279,10 @@ class OpenAIPolicy:
 
     def _refusal(self, response: httpx.Response) -> _Trouble:
         status = response.status_code
-        message = self._line(f"HTTP {status}: {_complaint(response)}")
+        message = self._line(f"HTTP {status}: {complaint(response.text)}")
         if status in _RETRIED:
-            return _Trouble("ServerError", message, wait_s=_retry_after(response.headers.get("Retry-After", "")))
-        if status in (400, 413, 422) and _TOO_LONG.search(response.text):
+            return _Trouble("ServerError", message, wait_s=retry_after(response.headers.get("Retry-After", "")))
+        if status in (400, 413, 422) and too_long(response.text):
             return _Trouble("PromptTooLong", message, again=False)
         hint = f"; {_HINTS[status]}" if status in _HINTS else ""
         return _Trouble("RequestRefused", message + hint, again=False)
@@ -303,6 +295,18 @@ class OpenAIPolicy:
         return line if len(line) <= 300 else f"{line[:297]}..."
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the certificates to trust; reading them takes a tenth of a second."""
+    return httpx.create_ssl_context()
+
+
+def _refuses_fields(response: httpx.Response | _Trouble) -> bool:
+    if isinstance(response, _Trouble):
+        return False
+    return response.status_code in (400, 422) and not too_long(response.text)
+
+
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end, beside the caller's event loop if there is one (as in a notebook)."""
     try:
@@ -311,119 +315,3 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
-
-
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Return the text, or its parts with each image where an ``<image>`` marker stands.
-
-    Raises:
-        ConfigError: when there are more images than markers.
-    """
-    if not message.images:
-        return message.text
-    first, *others = message.text.split(IMAGE, len(message.images))
-    if len(others) != len(message.images):
-        raise ConfigError(f"a message has {len(message.images)} images and {len(others)} {IMAGE} markers")
-    parts: list[dict[str, Any]] = [{"type": "text", "text": first}]
-    for image, text in zip(message.images, others, strict=True):
-        parts.append({"type": "image_url", "image_url": {"url": _data_url(image)}})
-        parts.append({"type": "text", "text": text})
-    return [part for part in parts if part.get("text") != ""]
-
-
-def _data_url(image: Pixels) -> str:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
-
-
-def _refuses_fields(response: httpx.Response) -> bool:
-    return response.status_code in (400, 422) and not _TOO_LONG.search(response.text)
-
-
-def _complaint(response: httpx.Response) -> str:
-    """Return the message in an error's body, in whichever of the usual places it is."""
-    try:
-        found = response.json()
-    except (ValueError, RecursionError):
-        return response.text
-    for key in ("error", "message", "detail"):
-        if isinstance(found, dict) and key in found:
-            found = found[key]
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-def _retry_after(value: str) -> float:
-    """Return the seconds a ``Retry-After`` header asks for: a number or a date, 0 for anything else."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-            seconds = (date - datetime.now(UTC)).total_seconds()
-        except (TypeError, ValueError):
-            return 0.0
-    return seconds if seconds > 0 else 0.0
-
-
-class _Logprob(BaseModel):
-    logprob: FiniteFloat
-
-
-_IDS = TypeAdapter(tuple[int, ...], config=ConfigDict(strict=False))
-_LOGPROBS = TypeAdapter(tuple[_Logprob, ...])
-
-
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _Choice(BaseModel):
-    """One completion as servers return it; what only some return is read with care."""
-
-    message: _Message
-    finish_reason: str | None = None
-    stop_reason: Any = None
-    matched_stop: Any = None
-    logprobs: Any = None
-    token_ids: Any = None
-
-    def completion(self, sampling: Sampling) -> Completion:
-        """Return the completion with its stop string, token ids and log-probabilities."""
-        text = self.message.content or ""
-        if self.finish_reason == "length":
-            return Completion(text, "length", *self._tokens(sampling))
-        closing = self._stop_string(text, sampling.stop) if self.finish_reason == "stop" else ""
-        return Completion(text if text.endswith(closing) else text + closing, "stop", *self._tokens(sampling))
-
-    def _stop_string(self, text: str, stops: Sequence[str]) -> str:
-        """Return the stop string that ended ``text``, "" for none."""
-        if {"stop_reason", "matched_stop"} & self.model_fields_set:
-            said = self.matched_stop if self.stop_reason is None else self.stop_reason
-            return said if said in stops else ""
-        return next((stop for stop in stops if _leaves_open(text, stop)), "")
-
-    def _tokens(self, sampling: Sampling) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
-        """Return token ids and their log-probabilities, None for what is missing or does not fit."""
-        try:
-            ids = _IDS.validate_python(self.token_ids)
-        except ValidationError:
-            return None, None
-        if self.logprobs is None or not (sampling.temperature == 1 and sampling.top_p == 1):
-            return ids, None
-        try:
-            logp = tuple(row.logprob for row in _LOGPROBS.validate_python(self.logprobs["content"]))
-        except (ValidationError, KeyError, TypeError):
-            return ids, None
-        return (ids, logp) if len(ids) == len(logp) else (None, None)
-
-
-class _Reply(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-
-
-def _leaves_open(text: str, stop: str) -> bool:
-    """Whether ``stop`` is a closing tag and the last such tag in ``text`` is an opening one."""
-    name = re.fullmatch(r"</(\w+)>", stop)
-    tags = re.findall(rf"<\s*(/?)\s*{name[1]}\s*>", text, re.IGNORECASE) if name else []
-    return bool(tags) and not tags[-1]
