@@ -1,5 +1,6 @@
 """The contract every environment of the suite keeps: tasks in, text out, one kind of info."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,12 +75,19 @@ class AgentEnv(gym.Env[Obs, str]):
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     tasks: TaskSet
     instruction: str = ""
-    observation_space = spaces.Dict({"text": Utf8(MAX_TEXT)})
-    action_space = Utf8(MAX_ACTION)
+    observation_space: spaces.Space[Any] = spaces.Dict({"text": Utf8(MAX_TEXT)})
+    action_space: spaces.Space[Any] = Utf8(MAX_ACTION)
 
     _task: Task | None = None
     _turn: int = 0
     _over: bool = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "AgentEnv":
+        """Give every instance its own spaces, since a space holds a random generator."""
+        env = super().__new__(cls)
+        env.observation_space = copy.deepcopy(cls.observation_space)
+        env.action_space = copy.deepcopy(cls.action_space)
+        return env
 
     @abstractmethod
     def _begin(self, task: Task, seed: int) -> View:
@@ -134,8 +142,9 @@ class AgentEnv(gym.Env[Obs, str]):
             task = self.tasks[below(bits, len(self.tasks))]
         if seed is None:
             seed = below(bits, 1 << 32)
-        self._task, self._turn, self._over = task, 0, False
+        self._task, self._turn, self._over = task, 0, True
         view = self._begin(task, seed)
+        self._over = False
         return self._observation(view), self._info(view)
 
     def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:

@@ -68,7 +68,7 @@ class ALFWorldEnv(AgentEnv):
 
     version = "0"
     splits: ClassVar[tuple[str, ...]] = ("train", "valid_seen", "valid_unseen")
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
     def __init__(
         self,

@@ -164,15 +164,13 @@ class _Child:
     def __init__(self) -> None:
         package_root = str(Path(__file__).parents[2])
         paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        # alfworld creates the folder this variable names when it is imported, so name one that exists.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ALFWORLD_DATA": tempfile.gettempdir()}
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "seed_envs.alfworld.textworld_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             encoding="utf-8",
             process_group=0,  # Ctrl-C is for the parent, which ends the child in its own time
         )

@@ -11,6 +11,7 @@ and prints from C++.
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,6 +25,7 @@ class Player:
 
     def __init__(self) -> None:
         """Import the stack (seconds) and build the environment."""
+        os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()  # importing alfworld creates the folder this names
         import textworld
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
         from textworld.envs.pddl import PddlEnv
