@@ -179,7 +179,10 @@ def _parse_without_goal(text: str) -> Grammar:
     missing = [name for name in ACTIONS if name not in actions and name not in _ADDED_LATER]
     if missing:
         raise DataError(f"the grammar lacks the action {missing[0]}; expected an ALFWorld grammar of 0.3 or later")
-    return _Compiler(rules, actions).grammar()
+    try:
+        return _Compiler(rules, actions).grammar()
+    except (KeyError, IndexError, TypeError) as error:
+        raise DataError(f"the grammar lacks the rule or part {error}") from None
 
 
 def _line(key: str, body: str) -> str:
@@ -260,7 +263,7 @@ class _Compiler:
         found = tuple("&".join(re.findall(r"(\w+)\(", case.get("condition", ""))) for case in rule)
         if found != wanted:
             raise DataError(
-                f"the grammar's rule {symbol!r} asks other conditions than released games do; "
-                "play this game with backend='textworld'"
+                f"the grammar's rule {symbol!r} asks other conditions than released games do, which this engine "
+                "does not know; expected the grammar of alfworld 0.3 or 0.4"
             )
         return tuple(self._fill(case["rhs"]) for case in rule)

@@ -1,7 +1,6 @@
 """What ``doctor`` looks at for ALFWorld beside the embedded games."""
 
 import os
-import sys
 
 from seed_envs import paths
 from seed_envs.alfworld.env import ALFWorldEnv
@@ -56,7 +55,4 @@ def _textworld() -> Finding:
     except SeedError as error:
         return Finding(subject, "missing", str(error), "pip install 'seed-suite[alfworld]'")
     found = ", ".join(f"{package} {version}" for package, version in versions.items())
-    if sys.version_info >= (3, 13):
-        text = f"{found}, but TextWorld generates text on Python 3.10 to 3.12 only"
-        return Finding(subject, "wrong", text, "backend=native, which needs nothing, or Python 3.11 or 3.12")
     return Finding(subject, "ok", found)
