@@ -226,7 +226,7 @@ class _Environment:
         return maker, _attempt(self.id, maker)
 
     def split_names(self) -> tuple[str, ...]:
-        """Return the splits to play: those named, else all but ``train``, else all."""
+        """Return the splits to play: those named, else all but training splits, else all."""
         listing = getattr(self.creator, "split_names", None) if self.takes_split else None
         named = self.options.splits
         if listing is not None:
@@ -240,7 +240,7 @@ class _Environment:
         if named:
             wanted = {resolve_split(name, known) for name in named}
             return tuple(name for name in known if name in wanted)
-        return tuple(name for name in known if name != "train") or known
+        return tuple(name for name in known if not name.endswith("train")) or known
 
     def tasks(self, env: gym.Env[Any, Any]) -> TaskSet:
         try:

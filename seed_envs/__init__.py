@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 _ENVIRONMENTS = {
     "ALFWorld-v0": ("seed_envs.alfworld.env:ALFWorldEnv", 30),
+    "Sokoban-v0": ("seed_envs.sokoban.env:SokobanEnv", 15),
 }
 
 for _name, (_entry, _turns) in _ENVIRONMENTS.items():

@@ -1,5 +1,8 @@
 """The ALFWorld environment: arguments, reasons, limits and what an episode depends on."""
 
+import gc
+import tracemalloc
+
 import gymnasium as gym
 import pytest
 
@@ -132,3 +135,22 @@ def test_the_oracle_needs_an_episode_and_unknown_ids_name_near_ones() -> None:
         env.reset(options={"task_id": env.tasks[5].id[:-1]})
     with pytest.raises(ValueError, match="unknown reset option 'task'"):
         env.reset(options={"task": env.tasks[5].id})
+
+
+def test_memory_does_not_grow_with_resets() -> None:
+    env = ALFWorldEnv(split="valid_seen")
+
+    def play(episodes: int) -> int:
+        for number in range(episodes):
+            env.reset(seed=number, options={"task_id": env.tasks[number % 20].id})
+            for command in ("look", "inventory", "dance"):
+                env.step(command)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before, after = play(40), play(200)
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50_000, "a reset keeps something of the episode before"

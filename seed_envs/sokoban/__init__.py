@@ -1,0 +1,1 @@
+"""Sokoban: rules, rooms, plans, pictures and the environment."""
