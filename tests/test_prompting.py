@@ -22,6 +22,7 @@ from seed_envs.core import Info
 from seed_envs.parsing import verl_agent
 from seed_envs.presets import PRESETS, get_preset, preset_for
 from seed_envs.prompting import STYLES, Past, Template, builtin_template, read_template
+from seed_envs.sokoban import engine as sokoban
 from seed_envs.vector import Failure
 
 
@@ -118,6 +119,67 @@ def test_alfworld_prompts_carry_what_upstreams_carry(shared: Path) -> None:
                 outcome = engine.step(game, state, action)
                 state, text = outcome.state, outcome.text
     assert len(rows) == 12 and prompts == sum(len(row["prompts"]) for row in rows)
+
+
+SOKOBAN = re.compile(
+    r"# Current Step\n(?:Prior to this step, you have already taken (?P<taken>\d+) step\(s\)\. Below are the most "
+    r"recent "
+    r"(?P<k>\d+) observations and the corresponding actions you took: (?P<history>.*?)\n"
+    r"You are now at step (?P<step>\d+) and your|Your) current observation is:\n(?P<now>.*?)\n"
+    r"Your admissible actions are \[(?P<actions>.*?)\]\.\n",
+    re.S,
+)
+
+
+def plain(board: str) -> str:
+    """Return verl-agent's tabbed board as ours: one symbol per cell."""
+    return re.sub(r" (.) \t", r"\1", board)
+
+
+def test_sokoban_prompts_carry_what_upstreams_carry(shared: Path) -> None:
+    rows = golden(shared, "sokoban")
+    for row in rows:
+        seat = player("sokoban", history=row["history_length"])
+        first = SOKOBAN.search(row["prompts"][0])
+        assert first
+        room, state = sokoban.parse(plain(first["now"]).split("\n"))
+        past: list[tuple[str, str]] = []
+        for number, wanted in enumerate(row["prompts"]):
+            found = SOKOBAN.search(wanted)
+            assert found, wanted
+            text = "\n".join(sokoban.rows(room, state))
+            offered = sorted(sokoban.DIRECTIONS)
+            shown = min(row["history_length"], len(past))
+            ours = seat.render(situation(past, text, admissible_actions=offered), shown).chat[-1].text
+            assert plain(found["now"]) == text and f"\n{text}\n" in ours
+            assert sorted(json.loads(f"[{found['actions']}]")) == offered and ", ".join(offered) in ours
+            if found["history"]:
+                assert int(found["taken"]) == number == len(past) and int(found["k"]) == shown
+                window = re.sub(r"Action (\d+): '(\w+)'", lambda m: m[0].lower().replace("a", "A", 1), found["history"])
+                assert plain(window) in ours, "the history window is not upstream's"
+                assert f"taken {number} turn(s)" in ours and f"This is turn {found['step']}." in ours
+            else:
+                assert "[Observation" not in ours
+            if number < len(row["replies"]):
+                action = verl_agent(row["replies"][number], kind="sokoban").action
+                past.append((text, action))
+                moved = sokoban.DIRECTIONS.index(action) + 1 if action in sokoban.DIRECTIONS else sokoban.STILL
+                state = sokoban.step(room, state, moved).state
+    assert len(rows) == 10
+
+
+def test_the_visual_sokoban_prompt_has_one_image_and_no_history(shared: Path) -> None:
+    (row,) = golden(shared, "sokoban-visual")
+    (wanted,) = row["prompts"]
+    assert wanted.count("<image>") == 1
+    seat = player("sokoban")
+    here = situation([("The image shows the room.", "up")] * 3, "The image shows the room.", admissible_actions=["up"])
+    here.observation["image"] = "pixels"
+    message = seat.render(here, 2).chat[-1]
+    assert message.text.count("<image>") == 1 and message.images == ("pixels",)
+    assert "[Observation" not in message.text
+    for feature in ("green", "antennae", "yellow", "orange X", "red diamond"):
+        assert feature in message.text and feature.replace("orange X", "orange") in wanted
 
 
 def test_a_published_template_can_be_used_letter_by_letter(shared: Path, tmp_path: Path) -> None:
