@@ -10,7 +10,10 @@ from seed_agent.scripted import NAMES
 from seed_envs.cli.common import OK, Parser, guarded, say
 from seed_envs.registry import load_plugins
 
-COMMANDS = {"harness.eval": "play environments with policies and score them"}
+COMMANDS = {
+    "harness.eval": "play environments with policies and score them",
+    "harness.report": "write the page of a run, to look at its episodes in a browser",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,8 @@ from harness.players import Speech
 from harness.progress import Meter
 from harness.provenance import collect
 from harness.records import Loaded, load
-from harness.runs import OURS, RECORDS, Run, check
+from harness.report import write_report
+from harness.runs import OURS, RECORDS, REPORT, Run, check
 from harness.table import show
 from seed_agent.rollout import play
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
@@ -72,6 +73,8 @@ def _evaluate(plan: RunPlan, options: Options, argv: Sequence[str], *, fresh: bo
     try:
         _play(run, options)
         summary = run.finish()
+        if not (plan.folder / REPORT).exists():
+            write_report(plan.folder)
     except KeyboardInterrupt:
         run.stop("interrupted")
         how = "repeat the command without --fresh" if fresh else "repeat the command"
@@ -169,7 +172,9 @@ def _parser() -> argparse.ArgumentParser:
     speech = parser.add_argument_group("language models")
     speech.add_argument("--method", default="vanilla", metavar="NAME", help="vanilla (default) or react")
     speech.add_argument("--preset", metavar="NAME", help="published settings, e.g. alfworld/seed; sets --max-turns too")
-    speech.add_argument("--prompt-file", type=Path, metavar="FILE", help="a Jinja template in place of the built-in one")
+    speech.add_argument(
+        "--prompt-file", type=Path, metavar="FILE", help="a Jinja template in place of the built-in one"
+    )
     speech.add_argument("--temperature", type=float, metavar="T", help="default 0.4; 0 is greedy")
     speech.add_argument("--top-p", type=float, metavar="P", help="default 1")
     speech.add_argument("--max-reply-tokens", type=_positive, metavar="N", help="default: the preset's, 512")

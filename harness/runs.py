@@ -24,8 +24,9 @@ from seed_envs.tasks import compare_manifests, read_manifest, write_manifest
 
 RUN_VERSION = 1
 RUN, RECORDS, SUMMARY, TASKS, IMAGES = "run.json", "trajectories.jsonl", "summary.json", "tasks.tsv", "images"
+REPORT = "report.html"
 HASHES = ("manifest_sha256", "tasks_sha256")
-OURS = (RUN, RECORDS, SUMMARY, TASKS, IMAGES)
+OURS = (RUN, RECORDS, SUMMARY, REPORT, TASKS, IMAGES)
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
@@ -171,7 +172,7 @@ class Run:
         if state is None:
             self._write_tasks()
         if self._owed:
-            (self.folder / SUMMARY).unlink(missing_ok=True)  # no score stands beside records that grow
+            self._drop_results()  # no score stands beside records that grow
             self._state |= {"status": "started", "options": options}
             self._state["provenance"].append(provenance)
             self._write_state()
@@ -277,7 +278,7 @@ class Run:
 
     def _erase(self) -> None:
         """Remove the files of the run that was here, and only those."""
-        (self.folder / SUMMARY).unlink(missing_ok=True)
+        self._drop_results()
         images = self.folder / IMAGES
         for image in sorted(images.glob("*.png")):
             image.unlink()
@@ -287,9 +288,13 @@ class Run:
         (self.folder / TASKS).unlink(missing_ok=True)
         (self.folder / RUN).unlink(missing_ok=True)
 
+    def _drop_results(self) -> None:
+        for name in (SUMMARY, REPORT):
+            (self.folder / name).unlink(missing_ok=True)
+
     def _sweep(self) -> None:
         """Remove temporary files of a start that was killed while it wrote them."""
-        for name in (RUN, SUMMARY, TASKS, f"{IMAGES}/*"):
+        for name in (RUN, SUMMARY, REPORT, TASKS, f"{IMAGES}/*"):
             folder, _, pattern = f"{self.folder}/{name}".rpartition("/")
             for left in sorted(Path(folder).glob(f".{pattern}.*")):
                 left.unlink(missing_ok=True)

@@ -62,10 +62,10 @@ class ChatPlayer:
         completions = self.policy.generate([p for p in prompts if isinstance(p, Prompt)], self.language.sampling, seeds)
         answers: list[Any] = list(prompts)
         for i, completion in zip(asked, completions, strict=True):
-            answers[i] = completion if isinstance(completion, Failure) else self._decide(completion)
+            answers[i] = completion if isinstance(completion, Failure) else self._decide(prompts[i], completion)
         return answers
 
-    def _decide(self, completion: Completion) -> Decision:
+    def _decide(self, prompt: Any, completion: Completion) -> Decision:
         parsed = self.language.parse(completion.text)
         action = parsed.action
         if completion.stop_reason == "length" and "</action>" not in completion.text.lower():
@@ -75,8 +75,10 @@ class ChatPlayer:
             action=action,
             format_ok=parsed.format_ok,
             stop_reason=completion.stop_reason,
+            format_reason=parsed.reason,
             token_ids=completion.token_ids,
             logp=completion.logp,
+            prompt=prompt,
         )
 
     def _prompt(self, situation: Situation) -> Prompt | Failure:

@@ -36,8 +36,11 @@ class Decision:
     action: str
     format_ok: bool = True
     stop_reason: Literal["stop", "length", "scripted"] = "stop"
+    format_reason: str = ""
     token_ids: tuple[int, ...] | None = None
     logp: tuple[float, ...] | None = None
+    prompt: "Prompt | None" = None
+    """What a model was asked, for a trainer that scores the very same tokens; not recorded."""
 
 
 class Player(Protocol):

@@ -26,6 +26,9 @@ from seed_envs.vector import EnvMaker, Failure, GroupVectorEnv
 ImageSink = Callable[[Any], Image]
 """Stores an RGB array of shape (height, width, 3) and returns its record."""
 
+Watcher = Callable[["Request", int, Decision], None]
+"""Told of every decision that was carried out: the episode's request and the turn's index."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -66,13 +69,14 @@ def play(
     env: EnvRecord,
     *,
     save_image: ImageSink | None = None,
+    watch: Watcher | None = None,
 ) -> Iterator[Episode]:
     """Play ``requests`` and yield each episode as it ends.
 
     A row that is free takes the next request at once. Environment and policy failures end the
     one episode they happen in, which is yielded with its error; nothing is dropped.
     """
-    table = _Table(player, envs, env, save_image)
+    table = _Table(player, envs, env, save_image, watch)
     waiting = iter(requests)
     while True:
         yield from table.begin(waiting)
@@ -93,8 +97,15 @@ def _checked(answer: object) -> Decision | Failure:
 class _Table:
     """The rows in play and the two things that happen to them: an episode begins, a turn passes."""
 
-    def __init__(self, player: Player, envs: GroupVectorEnv, env: EnvRecord, save_image: ImageSink | None) -> None:
-        self.player, self.envs, self.env, self.save_image = player, envs, env, save_image
+    def __init__(
+        self,
+        player: Player,
+        envs: GroupVectorEnv,
+        env: EnvRecord,
+        save_image: ImageSink | None,
+        watch: Watcher | None,
+    ) -> None:
+        self.player, self.envs, self.env, self.save_image, self.watch = player, envs, env, save_image, watch
         self.rows: dict[int, _Playing] = {}
 
     def begin(self, waiting: Iterator[Request]) -> Iterator[Episode]:
@@ -125,6 +136,8 @@ class _Table:
         answers = self.envs.run((row, "step", (decision.action,), {}) for row, decision in chosen.items())
         for (row, decision), answer in zip(chosen.items(), answers, strict=True):
             playing = self.rows[row]
+            if self.watch is not None:
+                self.watch(playing.request, len(playing.turns), decision)
             if isinstance(answer, Failure):
                 playing.turns.append(self._turn(playing, decision))
                 yield self._episode(self.rows.pop(row), error=("env_error", answer))
@@ -168,7 +181,8 @@ class _Table:
             effective=info.get("effective"),
             reward=reward,
             stop_reason=decision.stop_reason,
-            reason=info.get("reason", ""),
+            reason=storable(info.get("reason", "")),
+            format_reason=decision.format_reason,
         )
 
     def _episode(
@@ -181,6 +195,7 @@ class _Table:
             task_sha256=request.task.sha256,
             split=request.task.split,
             category=request.task.category,
+            instruction=storable(info.get("instruction", "")),
             attempt=request.attempt,
             seed=request.seed,
             policy=self.player.name,

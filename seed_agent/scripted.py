@@ -142,4 +142,12 @@ class Replay:
         if done >= len(episode.turns):
             return Failure("PolicyError", f"the replay file's episode ends after {done} turns; this one goes on")
         turn = episode.turns[done]
-        return Decision(turn.reply, turn.action, turn.format_ok, turn.stop_reason, turn.token_ids, turn.logp)
+        return Decision(
+            reply=turn.reply,
+            action=turn.action,
+            format_ok=turn.format_ok,
+            stop_reason=turn.stop_reason,
+            format_reason=turn.format_reason,
+            token_ids=turn.token_ids,
+            logp=turn.logp,
+        )

@@ -68,6 +68,8 @@ class Turn(_Record):
     stop_reason: Literal["stop", "length", "scripted"] = "stop"
     reason: str = ""
     """Why the environment refused the action."""
+    format_reason: str = ""
+    """What is wrong with the reply's form."""
 
 
 class EnvRecord(_Record):
@@ -99,6 +101,8 @@ class Episode(_Record):
     task_sha256: str
     split: str
     category: str
+    instruction: str = ""
+    """The goal as the agent was told it; empty when the episode never began."""
     attempt: int
     seed: int
     policy: str

@@ -1,0 +1,1 @@
+"""The HTML report of a run: reading its files, packing its episodes, rendering one page."""

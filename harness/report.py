@@ -1,0 +1,62 @@
+"""Write the HTML report of runs: one self-contained page each, RUN/report.html.
+
+python -m harness.report runs/alfworld-v0/scripted-random/embedded-...
+
+Prints the path of each page. The page needs no network and no server: open it in a browser.
+Exit codes: 0 ok; 2 a folder holds no run, or its records cannot be read.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.html.page import render
+from harness.html.reading import read
+from harness.records import WriteFailed
+from harness.runs import REPORT
+from seed_envs.cli.common import OK, Parser, guarded, say
+from seed_envs.errors import ConfigError
+from seed_envs.files import write_atomically
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the page of the run in ``run_dir`` and return where: ``out``, or ``report.html`` in the run.
+
+    The same files give the same bytes.
+
+    Raises:
+        SeedError: when there is no run, a record cannot be read or the page cannot be written.
+    """
+    path = run_dir / REPORT if out is None else out
+    content = render(read(run_dir))
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise WriteFailed(path, error) from None
+    return path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        prog="python -m harness.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder that harness.eval has written")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page of a single RUN (default RUN/report.html)")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    args = parser.parse_args(argv)
+    if args.out is not None and len(args.runs) > 1:
+        raise ConfigError(f"--out names one file, but there are {len(args.runs)} runs; leave it out or name one run")
+    for run in args.runs:
+        say(str(write_report(run, args.out)))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
