@@ -2,7 +2,7 @@
 
 import errno
 import json
-import os
+import re
 import shutil
 import tempfile
 import time
@@ -12,19 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
+from seed_envs.download import Report, download, need_space, silent
+from seed_envs.errors import DataError, UnknownName
 
-from seed_envs.errors import ConfigError, DataError, UnknownName
+WORK, MARKER = ".fetch", "fetched.json"
 
-ALFWORLD_URL = "https://github.com/alfworld/alfworld/releases/download"
-"""The official releases. ``--base-url`` or ``SEED_FETCH_BASE`` name a mirror with the same paths below it."""
-RETRIES = 5
-"""Attempts in a row that may bring nothing new before a download is given up."""
-
-Report = Callable[[str, int, int | None, str], None]
-"""Told (what, done so far, total or None, unit): ``bytes`` while downloading, ``files`` while unpacking."""
+Counts = dict[str, int]
+"""Files by group."""
+Row = tuple[str, int, int, str]
+"""A split, the tasks found, the tasks released, and what differs ("" when nothing does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +32,119 @@ class Archive:
     """What users call it."""
     path: str
     """Where it is below the base URL."""
-    member: str
-    """The file name taken from every trial folder."""
+    files: str
+    """The files wanted from every group: a path with ``*`` for folders and names that vary."""
+    saved_as: str = ""
+    """The name browsers give it where that is another than the address ends with."""
 
     @property
-    def name(self) -> str:
-        """The file name of the archive."""
-        return self.path.rsplit("/", 1)[-1]
+    def names(self) -> tuple[str, ...]:
+        """The file names it may have."""
+        return tuple(filter(None, (self.saved_as, self.path.rsplit("/", 1)[-1])))
 
 
-ALFWORLD = (
-    Archive("game-files", "0.4.2/json_2.1.3_tw-pddl.zip", "game.tw-pddl"),
-    Archive("annotations", "0.2.2/json_2.1.1_json.zip", "traj_data.json"),
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one benchmark's official data are, where they come from and where they go."""
+
+    name: str
+    """What users call it, and the name of its folder below ``$SEED_DATA``."""
+    url: str
+    """The official place. ``--base-url`` or ``SEED_FETCH_BASE`` name a mirror with the same paths below it."""
+    folder: str
+    """Where the groups go below the data root."""
+    groups: tuple[str, ...]
+    """Folders that are looked for anywhere in an archive: what is above them varies by release."""
+    archives: tuple[Archive, ...]
+    """The first is the one that no task can be played without."""
+    complete: Callable[[Path, Archive], bool]
+    """Whether a data root has every file of an archive, whoever brought it."""
+    compare: Callable[[Path], list[Row]]
+    """Compares a data root with what was released."""
+    variable: str = ""
+    """The environment variable that names the data root, where there is one."""
+
+    def count(self, dest: Path, archive: Archive) -> Counts:
+        """Return how many files of an archive are there, by group."""
+        return {group: sum(1 for _ in (dest / self.folder / group).glob(archive.files)) for group in self.groups}
+
+    def wanted(self, parts: Sequence[str]) -> list[Archive]:
+        """Return the archives of these parts; all when none are named.
+
+        Raises:
+            UnknownName: for a part that does not exist.
+        """
+        known = [archive.part for archive in self.archives]
+        for part in parts:
+            if part not in known:
+                raise UnknownName("part of the data", part, known)
+        return [archive for archive in self.archives if not parts or archive.part in parts]
+
+
+def _alfworld_complete(dest: Path, archive: Archive) -> bool:
+    from seed_envs.alfworld.official import released
+
+    member = archive.files.rpartition("/")[2]
+    ids = [task.id for split in ALFWORLD.groups for task in released(split)]
+    return bool(ids) and all((dest / ALFWORLD.folder / task_id / member).is_file() for task_id in ids)
+
+
+def _alfworld_compare(dest: Path) -> list[Row]:
+    from seed_envs.alfworld.official import OfficialSource, released
+
+    games, rows = OfficialSource(dest), []
+    for split in ALFWORLD.groups:
+        found, difference = 0, "missing"
+        if split in games.splits:
+            odd = games.against_release(split).items()
+            found, difference = len(games.tasks(split)), ", ".join(f"{len(ids)} {what}" for what, ids in odd if ids)
+        rows.append((split, found, len(released(split)), difference))
+    return rows
+
+
+def _boxoban_complete(dest: Path, archive: Archive) -> bool:
+    from seed_envs.sokoban.boxoban import FOLDERS, RELEASED
+
+    files = {FOLDERS[split]: -(-levels // 1000) for split, levels in RELEASED.items()}
+    return BOXOBAN.count(dest, archive) == files
+
+
+def _boxoban_compare(dest: Path) -> list[Row]:
+    from seed_envs.sokoban.boxoban import RELEASED, BoxobanLevels
+
+    levels, rows = BoxobanLevels(dest), []
+    for split, wanted in RELEASED.items():
+        found = len(levels.tasks(split)) if split in levels.splits else 0
+        kind = "missing" if found < wanted else "more"
+        rows.append((split, found, wanted, "" if found == wanted else f"{abs(wanted - found)} {kind}"))
+    return rows
+
+
+ALFWORLD = Source(
+    name="alfworld",
+    url="https://github.com/alfworld/alfworld/releases/download",
+    folder="json_2.1.1",
+    groups=("train", "valid_seen", "valid_unseen"),
+    archives=(
+        Archive("game-files", "0.4.2/json_2.1.3_tw-pddl.zip", "*/*/game.tw-pddl"),
+        Archive("annotations", "0.2.2/json_2.1.1_json.zip", "*/*/traj_data.json"),
+    ),
+    complete=_alfworld_complete,
+    compare=_alfworld_compare,
+    variable="ALFWORLD_DATA",
 )
 """Source: scripts/alfworld-download. Text play needs the first alone; people's goal sentences are in the second."""
-ALFWORLD_SPLITS = ("train", "valid_seen", "valid_unseen")
-FOLDER, WORK, MARKER = "json_2.1.1", ".fetch", "fetched.json"
+BOXOBAN = Source(
+    name="sokoban",
+    url="https://github.com/google-deepmind/boxoban-levels",
+    folder="boxoban",
+    groups=("hard", "medium/train", "medium/valid", "unfiltered/train", "unfiltered/valid", "unfiltered/test"),
+    archives=(Archive("levels", "archive/refs/heads/master.zip", "*.txt", "boxoban-levels-master.zip"),),
+    complete=_boxoban_complete,
+    compare=_boxoban_compare,
+)
+"""Source: the repository itself, which GitHub packs while sending: no size, no resuming."""
+SOURCES: Mapping[str, Source] = {source.name: source for source in (ALFWORLD, BOXOBAN)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +152,32 @@ class Fetched:
     """What a fetch left in its folder."""
 
     dest: Path
-    counts: Mapping[str, Mapping[str, int]]
-    """Files by part and split."""
+    counts: Mapping[str, Counts]
+    """Files by part and group."""
     new: tuple[str, ...]
     """The parts this call brought; none when all was there already."""
 
 
-class _Again(Exception):
-    """The attempt failed in a way that a further one may mend."""
-
-
-def fetch_alfworld(
+def fetch(
+    source: Source,
     dest: Path,
     *,
-    base_url: str = ALFWORLD_URL,
+    base_url: str = "",
     parts: Sequence[str] = (),
     force: bool = False,
-    report: Report = lambda what, done, total, unit: None,
+    report: Report = silent,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Fetched:
-    """Bring the official ALFWorld games to ``dest``/json_2.1.1; a second call does nothing.
+    """Bring official data to ``dest``; a second call does nothing.
 
     Zips that lie in ``dest`` already are used and kept; others are downloaded to ``dest``/.fetch,
     where an interrupted download waits to be resumed, and removed when all is in place.
 
     Args:
+        source: what to bring.
         dest: the data root; made when absent.
-        base_url: where the release folders are.
-        parts: ``game-files`` and ``annotations``, or some of them; all by default.
+        base_url: where the archives are; the official place by default.
+        parts: names of archives; all by default.
         force: fetch again what is there.
         report: told about progress.
         sleep: waits between attempts.
@@ -94,188 +186,96 @@ def fetch_alfworld(
         UnknownName: for a part that does not exist.
         DataError: when the data cannot be had or is not what it should be, or the disk is full.
     """
-    archives = _wanted(parts)
+    archives = source.wanted(parts)
+    base = (base_url or source.url).rstrip("/")
     with _disk_errors(dest):
         dest.mkdir(parents=True, exist_ok=True)
-        done = {} if force else _finished(dest)
+        done = {} if force else _finished(source, dest)
         missing = [archive for archive in archives if archive.part not in done]
         for archive in missing:
-            _bring(archive, dest, base_url.rstrip("/"), report, sleep)
-            done[archive.part] = _count(dest, archive)
+            _bring(source, archive, dest, base, report, sleep)
+            done[archive.part] = source.count(dest, archive)
             _write_marker(dest, done)
         shutil.rmtree(dest / WORK, ignore_errors=True)
     return Fetched(dest, {a.part: done[a.part] for a in archives}, tuple(a.part for a in missing))
 
 
-def by_hand(dest: Path, *, base_url: str = ALFWORLD_URL, parts: Sequence[str] = ()) -> list[str]:
+def by_hand(source: Source, dest: Path, *, base_url: str = "", parts: Sequence[str] = ()) -> list[str]:
     """Return the steps for a machine where this program cannot download."""
-    urls = [f"   {base_url.rstrip('/')}/{archive.path}" for archive in _wanted(parts)]
+    base = (base_url or source.url).rstrip("/")
     only = "".join(f" --only {part}" for part in parts)
     return [
         "1. Download, with a browser or on another machine:",
-        *urls,
+        *(f"   {base}/{archive.path}" for archive in source.wanted(parts)),
         "2. Put the files, as they are, into",
         f"   {dest}",
         "3. Unpack and check them with",
-        f"   python -m seed_envs fetch alfworld --dest {dest}{only}",
+        f"   python -m seed_envs fetch {source.name} --dest {dest}{only}",
     ]
 
 
-def download(
-    url: str,
-    target: Path,
-    *,
-    report: Report = lambda what, done, total, unit: None,
-    retries: int = RETRIES,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Download ``url`` to ``target``, going on from ``target``.part where an earlier call stopped.
-
-    Dropped connections, 5xx answers and short bodies are tried again, each wait twice the last,
-    until ``retries`` attempts in a row brought nothing new.
-
-    Raises:
-        ConfigError: when ``url`` is no http(s) address.
-        DataError: when the server refuses or the attempts are used up.
-        OSError: when the disk is full.
-    """
-    part = target.with_name(target.name + ".part")
-    furthest = failures = 0
-    with httpx.Client(follow_redirects=True, timeout=30, headers={"Accept-Encoding": "identity"}) as client:
-        while True:
-            try:
-                _attempt(client, url, part, report)
-                break
-            except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-                raise ConfigError(f"cannot download {url}: {error}; expected an http or https address") from error
-            except (_Again, httpx.HTTPError) as error:
-                reason = str(error) or type(error).__name__
-            size = _size(part)
-            failures = 0 if size > furthest else failures + 1
-            furthest = max(furthest, size)
-            if failures > retries:
-                raise DataError(
-                    f"cannot download {url}: {reason}; what has arrived is kept, so the same command "
-                    "goes on from there, and --by-hand shows the way without it"
-                )
-            wait = min(2.0**failures, 30.0)
-            report(f"{target.name}: {reason}; again in {wait:g} s", size, None, "bytes")
-            sleep(wait)
-    part.replace(target)
-    _tag_file(part).unlink(missing_ok=True)
-
-
-def _attempt(client: httpx.Client, url: str, part: Path, report: Report) -> None:
-    """Get what is missing of ``url`` in one request; returns only when ``part`` is complete."""
-    have, tag_file = _size(part), _tag_file(part)
-    headers = {"Range": f"bytes={have}-"} if have else {}
-    if have and tag_file.is_file():
-        headers["If-Range"] = tag_file.read_text(encoding="utf-8")  # never join halves of two files
-    with client.stream("GET", url, headers=headers) as response:
-        start, total = _range_of(response, have, part)
-        if have and start == total:
-            return
-        _need_space(part.parent, (total or 0) - start)
-        if not start:
-            _keep_tag(response, tag_file)
-        done = start
-        with part.open("ab" if start else "wb") as file:
-            for block in response.iter_raw():
-                file.write(block)
-                done += len(block)
-                report(part.stem, done, total, "bytes")
-    if total is not None and done != total:
-        raise _Again(f"{done} of {total} bytes arrived")
-
-
-def _range_of(response: httpx.Response, have: int, part: Path) -> tuple[int, int | None]:
-    """Return where the body starts and how long the whole file is, if the server says.
-
-    Raises:
-        _Again: when another request may be answered better.
-        DataError: when no other answer is to be expected.
-    """
-    status = response.status_code
-    if status == 200:
-        length = response.headers.get("Content-Length", "")
-        return 0, int(length) if length.isdigit() else None
-    if status in (206, 416):
-        span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        whole = int(total) if total.isdigit() else None
-        if status == 206 and span.partition("-")[0] == str(have):
-            return have, whole
-        if status == 416 and whole == have:
-            return have, have
-        part.unlink(missing_ok=True)
-        raise _Again("the server cannot go on from where the last download stopped")
-    if status in (408, 429) or status >= 500:
-        raise _Again(f"the server answered {status} {response.reason_phrase}")
-    raise DataError(
-        f"cannot download {response.request.url}: the server answered {status} {response.reason_phrase}; "
-        "if the file has moved, name its new place with --base-url, or see --by-hand"
-    )
-
-
-def unpack(archive: Archive, path: Path, dest: Path, *, report: Report = lambda what, done, total, unit: None) -> int:
-    """Unpack the wanted members of a zip into ``dest``/json_2.1.1 and return how many.
+def unpack(source: Source, archive: Archive, path: Path, dest: Path, *, report: Report = silent) -> int:
+    """Unpack the wanted members of a zip into the folder of ``source`` below ``dest`` and return how many.
 
     Everything is unpacked aside first, checksums compared, and then renamed file by file, so a
     damaged archive puts nothing in place and no half-written file is ever seen.
 
     Raises:
-        DataError: when the zip is damaged, names unsafe paths or holds no game of a known split.
+        DataError: when the zip is damaged, names unsafe paths or holds no file of a known group.
     """
     aside = dest / WORK
     aside.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=aside) as folder:
         try:
             with zipfile.ZipFile(path) as file:
-                members = list(_members(file, archive))
-                _need_space(aside, sum(info.file_size for info, _ in members))
+                members = list(_members(file, source, archive))
+                need_space(aside, sum(info.file_size for info, _ in members))
                 for done, (info, inner) in enumerate(members, 1):
                     out = Path(folder, inner)
                     out.parent.mkdir(parents=True, exist_ok=True)
-                    with file.open(info) as source, out.open("wb") as target:
-                        shutil.copyfileobj(source, target)
-                    report(f"unpacking {archive.name}", done, len(members), "files")
+                    with file.open(info) as member, out.open("wb") as target:
+                        shutil.copyfileobj(member, target)
+                    report(f"unpacking {path.name}", done, len(members), "files")
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise DataError(f"{path} is no intact zip file: {error}; delete it and fetch again") from error
         if not members:
-            raise DataError(
-                f"{path} holds no SPLIT/TASK/TRIAL/{archive.member} of {', '.join(ALFWORLD_SPLITS)}; "
-                "expected the official archive"
-            )
+            expected = f"{archive.files} in {', '.join(source.groups)}"
+            raise DataError(f"{path} holds no {expected}; expected the official archive")
         for _, inner in members:
-            out = dest / FOLDER / inner
+            out = dest / source.folder / inner
             out.parent.mkdir(parents=True, exist_ok=True)
             Path(folder, inner).replace(out)
     return len(members)
 
 
-def _members(file: zipfile.ZipFile, archive: Archive) -> Iterator[tuple[zipfile.ZipInfo, str]]:
-    """Yield the wanted members with their paths SPLIT/TASK/TRIAL/FILE; the folders above vary by release."""
+def _members(file: zipfile.ZipFile, source: Source, archive: Archive) -> Iterator[tuple[zipfile.ZipInfo, str]]:
+    """Yield the wanted members with their paths from the group on."""
+    groups, files = "|".join(map(re.escape, source.groups)), re.escape(archive.files).replace(r"\*", "[^/]*")
+    wanted = re.compile(f"(?:.*/)?((?:{groups})/{files})", re.DOTALL)
     for info in file.infolist():
-        inner = info.filename.split("/")[-4:]
-        if len(inner) < 4 or inner[0] not in ALFWORLD_SPLITS or inner[3] != archive.member:
+        found = wanted.fullmatch(info.filename)
+        if found is None:
             continue
-        if any(name in ("", ".", "..") or set(name) & set("\\:\0") for name in inner):
+        if any(name in ("", ".", "..") or set(name) & set("\\:\0") for name in found[1].split("/")):
             raise DataError(f"{file.filename} names an unsafe path {info.filename!r}; expected the official archive")
-        yield info, "/".join(inner)
+        yield info, found[1]
 
 
-def _bring(archive: Archive, dest: Path, base: str, report: Report, sleep: Callable[[float], None]) -> None:
+def _bring(
+    source: Source, archive: Archive, dest: Path, base: str, report: Report, sleep: Callable[[float], None]
+) -> None:
     """Put the files of one archive in place; a download that turns out damaged is repeated once."""
-    given = dest / archive.name
-    if given.is_file():
-        unpack(archive, given, dest, report=report)
-        return
-    target = dest / WORK / archive.name
+    for name in archive.names:
+        if (dest / name).is_file():
+            unpack(source, archive, dest / name, dest, report=report)
+            return
+    target = dest / WORK / archive.names[0]
     target.parent.mkdir(exist_ok=True)
     for last in (False, True):
         if not target.is_file():
             download(f"{base}/{archive.path}", target, report=report, sleep=sleep)
         try:
-            unpack(archive, target, dest, report=report)
+            unpack(source, archive, target, dest, report=report)
             return
         except DataError as error:
             target.unlink()
@@ -283,65 +283,27 @@ def _bring(archive: Archive, dest: Path, base: str, report: Report, sleep: Calla
                 raise DataError(f"{base}/{archive.path} is not what it should be: {error}") from error
 
 
-def _wanted(parts: Sequence[str]) -> list[Archive]:
-    known = {archive.part: archive for archive in ALFWORLD}
-    for part in parts:
-        if part not in known:
-            raise UnknownName("part of the data", part, known)
-    return [archive for archive in ALFWORLD if not parts or archive.part in parts]
+def _finished(source: Source, dest: Path) -> dict[str, Counts]:
+    """Return the parts that are there: what an earlier call finished, or all that was released."""
+    marker = _read_marker(dest)
+    counts = {archive: source.count(dest, archive) for archive in source.archives}
+    return {a.part: n for a, n in counts.items() if marker.get(a.part) == n or source.complete(dest, a)}
 
 
-def _count(dest: Path, archive: Archive) -> dict[str, int]:
-    folders = {split: dest / FOLDER / split for split in ALFWORLD_SPLITS}
-    return {split: sum(1 for _ in folder.glob(f"*/*/{archive.member}")) for split, folder in folders.items()}
-
-
-def _finished(dest: Path) -> dict[str, dict[str, int]]:
-    """Return the parts that are there: what an earlier call finished, or all that the release has."""
+def _read_marker(dest: Path) -> dict[str, object]:
     try:
-        marker: dict[str, Any] = json.loads((dest / MARKER).read_text(encoding="utf-8"))
+        marker = json.loads((dest / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        marker = {}
-    counts = {archive: _count(dest, archive) for archive in ALFWORLD}
-    return {a.part: n for a, n in counts.items() if marker.get(a.part) == n or _is_release(dest, a)}
+        return {}
+    return marker if isinstance(marker, dict) else {}
 
 
-def _is_release(dest: Path, archive: Archive) -> bool:
-    """Whether every game of the committed manifest has its file, whoever brought it."""
-    from seed_envs.alfworld.official import released
-
-    ids = [task.id for split in ALFWORLD_SPLITS for task in released(split)]
-    return bool(ids) and all((dest / FOLDER / task_id / archive.member).is_file() for task_id in ids)
-
-
-def _write_marker(dest: Path, done: Mapping[str, Mapping[str, int]]) -> None:
+def _write_marker(dest: Path, done: Mapping[str, Counts]) -> None:
     temporary = dest / WORK / MARKER
     temporary.parent.mkdir(exist_ok=True)
-    temporary.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
+    marker = {**_read_marker(dest), **done}  # the folder may hold another benchmark's parts too
+    temporary.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
     temporary.replace(dest / MARKER)
-
-
-def _keep_tag(response: httpx.Response, tag_file: Path) -> None:
-    etag = response.headers.get("ETag", "")
-    tag = etag if etag.startswith('"') else response.headers.get("Last-Modified", "")  # weak tags cannot resume
-    tag_file.unlink(missing_ok=True)
-    if tag:
-        tag_file.write_text(tag, encoding="utf-8")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _tag_file(part: Path) -> Path:
-    """Where the server's name for this version of the file is kept beside the partial download."""
-    return part.with_name(part.name + ".tag")
-
-
-def _need_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", os.fspath(folder))
 
 
 @contextmanager

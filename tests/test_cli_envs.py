@@ -21,7 +21,7 @@ from seed_envs.errors import ConfigError, DataError, SeedError, UnknownName
 from seed_envs.health import Finding, plays
 from seed_envs.vector import EnvMaker
 
-ALFWORLD = "seed_envs/ALFWorld-v0"
+ALFWORLD, SOKOBAN = OURS = ("seed_envs/ALFWorld-v0", "seed_envs/Sokoban-v0")
 TOY = ("--plugin", "toy_suite:register")
 
 
@@ -35,6 +35,13 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def without_other_tests_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what modules of other tests registered when they were collected; one of them cannot be made."""
+    for env_id in [env_id for env_id in gym.registry if env_id.startswith("evaltoy/")]:
+        monkeypatch.delitem(gym.registry, env_id)
 
 
 # --- exit codes and errors --------------------------------------------------------------------------------------------
@@ -110,8 +117,9 @@ def test_as_a_program_with_a_plugin_from_the_current_folder(run_cli: Any) -> Non
     code, out, _ = run_cli("seed_envs", "list", *TOY, cwd=toys.TOY_PLUGIN)
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines()[1:]}
-    assert list(rows) == [ALFWORLD, "toy/Counter-v0", "toy/Parrot-v0"]
+    assert list(rows) == [*OURS, "toy/Counter-v0", "toy/Parrot-v0"]
     assert "valid_seen=140 valid_unseen=134" in rows[ALFWORLD]
+    assert "train=3000 seen=128 unseen=128" in rows[SOKOBAN]
     assert "train=4" in rows["toy/Parrot-v0"]
     assert run_cli("seed_envs", "list", *TOY)[:2] == (2, "")
 
@@ -163,12 +171,16 @@ def test_settings() -> None:
 
 
 def test_list_json(cli: Any) -> None:
-    code, out, _ = cli("list", "--json")
-    row = next(row for row in json.loads(out) if row["id"] == ALFWORLD)
-    assert code == 0
+    code, out, err = cli("list", "--json")
+    assert (code, err) == (0, "")
+    rows = {row["id"]: row for row in json.loads(out)}
+    row = rows[ALFWORLD]
     assert (row["max_episode_steps"], row["backends"], row["problem"]) == (30, ["native", "textworld"], "")
     assert row["splits"]["train"] >= 500
     assert (row["splits"]["valid_seen"], row["splits"]["valid_unseen"]) == (140, 134)
+    row = rows[SOKOBAN]
+    assert (row["max_episode_steps"], row["backends"], row["problem"]) == (15, ["native"], "")
+    assert row["splits"] == {"train": 3000, "seen": 128, "unseen": 128}
 
 
 def test_a_broken_environment_does_not_hide_the_others(cli: Any) -> None:
@@ -176,7 +188,7 @@ def test_a_broken_environment_does_not_hide_the_others(cli: Any) -> None:
     try:
         code, out, err = cli("list")
         assert code == 0
-        assert ALFWORLD in out
+        assert all(env_id in out for env_id in OURS)
         assert "seed_envs/Broken-v0" in out
         assert "no_such_module" in err
         code, out, _ = cli("doctor", "broken", "--json")

@@ -30,22 +30,32 @@ def command(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_without_arguments_every_environment_is_played_and_scored(command):
+@pytest.mark.parametrize(
+    ("name", "splits", "category"),
+    [
+        ("ALFWorld-v0", ("valid_seen", "valid_unseen"), "pick_two_obj_and_place"),
+        ("Sokoban-v0", ("seen", "unseen"), "medium"),
+    ],
+)
+def test_without_arguments_every_environment_is_played_and_scored(command, name, splits, category):
     code, out, err = command("--limit", "6")
     assert code == 0, err
-    for policy in ("scripted:oracle", "scripted:noisy-oracle:0.3", "scripted:random"):
-        assert re.search(rf"seed_envs/ALFWorld-v0 .*embedded.* {re.escape(policy)}\n", out)
-    for word in ("valid_seen, pooled", "valid_unseen, macro", "6 cat.", "pick_two_obj_and_place", "95 % interval"):
-        assert out.count(word) >= 3, word
-    for rate in ("ill-formed", "inadmissible", "ineffective", "cut replies", "errors", "turns", "score"):
-        assert rate in out
-    folders = sorted(Path("runs").glob("alfworld-v0/*/embedded-*"))
+    sections = [part for part in out.split("\n\n") if part.startswith(f"seed_envs/{name} ")]
+    policies = ("scripted:oracle", "scripted:noisy-oracle:0.3", "scripted:random")
+    for section, policy in zip(sections, policies, strict=True):
+        assert re.match(rf"\S+ .*embedded.* {re.escape(policy)}\n", section)
+        for word in (f"\n{splits[0]}, pooled", f"\n{splits[1]}, macro", f"\n  {category} ", "95 % interval"):
+            assert word in section
+        for rate in ("ill-formed", "inadmissible", "ineffective", "cut replies", "errors", "turns", "score"):
+            assert rate in section
+    folders = sorted(Path("runs", name.lower()).glob("*/embedded-*"))
     assert len(folders) == 3 and all(str(folder) in out for folder in folders)
     for folder in folders:
         summary = json.loads((folder / runs.SUMMARY).read_bytes())
         assert summary["records_sha256"] in out and summary["complete"] and summary["n"] == 12
-    oracle = json.loads((next(Path("runs").glob("*/scripted-oracle/*")) / runs.SUMMARY).read_bytes())
-    assert oracle["splits"]["valid_seen"]["success"]["rate"] == 1.0
+        assert tuple(summary["splits"]) == splits
+    oracle = json.loads((next(Path("runs", name.lower()).glob("scripted-oracle/*")) / runs.SUMMARY).read_bytes())
+    assert [oracle["splits"][split]["success"]["rate"] for split in splits] == [1.0, 1.0]
 
 
 def test_official_games_are_all_won_by_the_oracle(command, alfworld_root, monkeypatch):

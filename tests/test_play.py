@@ -8,10 +8,14 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import toys  # noqa: F401  (puts the toy package on the path)
+from rich.console import Console
+from rich.text import Text
 
 from seed_envs.__main__ import main
 from seed_envs.cli.play import PAGE, Session
 from seed_envs.core import AgentEnv, View
+from seed_envs.sokoban import render, terminal
+from seed_envs.sokoban.engine import SYMBOLS, parse
 from seed_envs.tasks import Task, TaskSet
 
 COUNTER = ("toy/Counter-v0", "--plugin", "toy_suite:register", "--seed", "1", "--task", "train/05")
@@ -180,6 +184,127 @@ def test_long_lists_are_paged_and_images_are_drawn_as_text(capsys: pytest.Captur
     assert out.count("#@ .#") == 2
     assert out.endswith("not solved: success no, score 0.25, turns 1\n")
     assert info["score"] == 0.25
+
+
+# --- pictures and short forms -----------------------------------------------------------------------------------------
+
+ROOM = ("sokoban", "--task", "sokoban/6x6-1box/100009", "--seed", "1")
+
+
+class Drawn(Crowd):
+    """Has a picture for people, whose words must not be taken for markup."""
+
+    shortcuts = ({"d": "go 001", "q": "go 002"}, {"d": "go 003", "go 000": "go 004"})
+
+    def terminal(self) -> Any:
+        return Text("red [bold]", style="on red")
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], term: str) -> str:
+    """Return what the start of an episode of ``Drawn`` prints on a terminal of some kind."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", term)
+    Session(Drawn(), Lines([])).play(seed=0)
+    return capsys.readouterr().out
+
+
+def test_a_terminal_gets_the_picture_in_colour(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shown(monkeypatch, capsys, "xterm-256color")
+    assert "\x1b[41mred [bold]\x1b[0m\n" in out
+    assert "#@ .#" not in out
+
+
+def test_a_terminal_without_colour_gets_its_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shown(monkeypatch, capsys, "dumb")
+    assert "red [bold]\n" in out
+    assert "\x1b" not in out
+
+
+def test_a_pipe_gets_text_and_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    Session(Drawn(), Lines([])).play(seed=0)
+    out = capsys.readouterr().out
+    assert "#@ .#" in out
+    assert "red" not in out
+
+
+def test_short_forms_stand_for_actions(capsys: pytest.CaptureFixture[str]) -> None:
+    taken = []
+
+    class Goes(Drawn):
+        def _act(self, action: str) -> View:
+            taken.append(action)
+            return View("On.", ["go 000"], admissible=True, effective=True)
+
+    Session(Goes(), Lines(["q", "d", "go 000", "D", "d ", "x"])).play(seed=0)
+    assert taken == ["go 002", "go 001", "go 000", "D", "go 001", "x"]  # what is offered is no short form
+    out = capsys.readouterr().out
+    assert "(in short: d go 001, q go 002; or d go 003, go 000 go 004)" in out
+    assert "= go 002\n" in out
+
+
+def test_a_key_that_layouts_read_differently_goes_by_the_one_in_use(typed: Any) -> None:
+    _, out, _ = typed(["d", "l", "d", "w", "d", "r", "d"], *ROOM)
+    assert "> d\nd may be down or right; type the word, or another short form first\n\n> l\n= left\n" in out
+    assert re.findall(r"^= (\w+)$", out, re.MULTILINE) == ["left", "down", "up", "right", "right", "down"]
+    assert "(in short: u up, d down, l left, r right; or w up, s down, a left, d right)" in out
+    assert out.splitlines()[-1].endswith("turns 6")
+
+
+def test_sokoban_in_a_pipe_is_its_text_board(typed: Any) -> None:
+    code, out, err = typed(["!hint", "sideways"], *ROOM)
+    assert (code, err) == (0, "")
+    (board,) = set(re.findall(r"The image shows the room\.\n((?:[#_OXP]{6}\n){6})", out))  # twice the same
+    assert sorted({*board}) == sorted("\n#OPX_")
+    assert "(no action 'sideways'; expected up, down, left, right)" in out
+    assert "\x1b" not in out
+
+
+def test_short_forms_reach_other_environments_as_typed(typed: Any) -> None:
+    _, out, _ = typed(["u", "w"], *COUNTER)
+    assert out.count("(no such action)") == 2
+    assert "in short" not in out
+
+
+def printed(lines: list[str], colours: Any = None, width: int = 40) -> list[str]:
+    """Return a room as a terminal shows it."""
+    console = Console(force_terminal=True, color_system=colours, width=width, _environ={})
+    with console.capture() as capture:
+        console.print(terminal.picture(*parse(lines)))
+    return capture.get().splitlines()
+
+
+CELLS = ["#######", "#_P__X#", "#√___O#", "#_____#", "#######"]
+
+
+def test_every_cell_of_a_room_can_be_told_without_colour() -> None:
+    assert printed(CELLS) == [
+        "##############  @@ you",
+        "##  @@    []##  [] box",
+        "##{}      ()##  () target",
+        "##          ##  {} box on a target",
+        "##############  @) you on a target",
+    ]
+    assert printed(["#####", "#S__#", "#_X_#", "#___#", "#####"])[1] == "##@)    ##  [] box"
+    assert len(set(terminal.GLYPHS.values())) == len(terminal.GLYPHS) == len(SYMBOLS)
+
+
+def test_every_cell_of_a_room_has_the_colour_of_its_pixel() -> None:
+    rows, pixels = printed(CELLS, "truecolor"), render.tiny(*parse(CELLS))
+    for row, line in enumerate(CELLS):
+        found = re.findall(r"48;2;(\d+);(\d+);(\d+)m(..)\x1b", rows[row])
+        assert [tuple(map(int, cell[:3])) for cell in found] == [tuple(map(int, pixel)) for pixel in pixels[row]]
+        assert [cell[3] for cell in found] == [terminal.GLYPHS[SYMBOLS.index(symbol)] for symbol in line]
+
+
+def test_a_room_wider_than_the_terminal_is_cut_not_folded() -> None:
+    wide = ["#" * 30, "#PXO" + "_" * 25 + "#", *["#" * 30] * 3]
+    assert [len(line) for line in printed(wide, width=20)] == [20] * 5
 
 
 @pytest.mark.parametrize(

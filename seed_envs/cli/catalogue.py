@@ -163,8 +163,8 @@ def overview(env_id: str, plugins: Sequence[str] = ()) -> tuple[Entry | None, st
     maker = EnvMaker(env_id, plugins=tuple(plugins))
     try:
         return describe(maker), ""
-    except SeedError as error:
-        problem = str(error)
+    except Exception as error:  # somebody else's environment may raise anything
+        problem = str(error) if isinstance(error, SeedError) else f"raised {type(error).__name__}: {error}"
     try:
         return _entry(maker, {}), problem
     except SeedError:

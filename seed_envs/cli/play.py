@@ -1,12 +1,22 @@
-"""``python -m seed_envs play ID``: a person plays in the terminal."""
+"""``python -m seed_envs play ID``: a person plays in the terminal.
+
+An environment may have two more things for people; agents never meet them:
+
+- ``terminal() -> rich renderable or str``: what the observation's image shows, drawn for a terminal.
+  Where stdout is none, or without it, ``render()`` as text stands in.
+- ``shortcuts``: mappings of what may be typed to the action it stands for, one mapping per keyboard
+  layout; the environment receives the action. A key that layouts read differently goes by the
+  layout that was typed last.
+"""
 
 import contextlib
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+from rich.console import Console
 
 from seed_envs.cli.common import OK, Parser, add_environment, environment, say
 from seed_envs.errors import SeedError
@@ -85,6 +95,8 @@ class Session:
         """Play ``env`` with the lines that ``ask`` returns."""
         self.env, self.ask = env, ask
         self.limit = env.spec.max_episode_steps if env.spec else None
+        self.layouts: Sequence[Mapping[str, str]] = getattr(env.unwrapped, "shortcuts", ())
+        self.layout: Mapping[str, str] = {}
         self.page = 0
         self.info: dict[str, Any] = {}
 
@@ -122,16 +134,27 @@ class Session:
         say(f"task {self.info['task_id']}  seed {seed}")
         say(f"goal: {self.info['instruction']}")
         say("(? lists what you can do, !help tells the rest)")
+        if self.layouts:
+            short = (", ".join(f"{key} {action}" for key, action in layout.items()) for layout in self.layouts)
+            say(f"(in short: {'; or '.join(short)})")
         say()
         self._show(observation)
 
     def _show(self, observation: dict[str, Any]) -> None:
         say(observation["text"])
-        if "image" in observation and self.env.render_mode == "ansi":
-            say(str(self.env.render()))
+        if "image" in observation:
+            self._draw()
         if self.info["reason"]:
             say(f"({self.info['reason']})")
         say(f"[turn {self.info['turn']} of {self.limit or 'any number'}]")
+
+    def _draw(self) -> None:
+        """Show what the image shows, as well as stdout can."""
+        draw = getattr(self.env.unwrapped, "terminal", None)
+        if draw is not None and sys.stdout.isatty():
+            Console(file=sys.stdout, markup=False, highlight=False).print(draw())
+        elif self.env.render_mode == "ansi":
+            say(str(self.env.render()))
 
     def _action(self, line: str) -> str | None:
         """Return the action a line means; None when it was answered here and costs no turn."""
@@ -150,9 +173,24 @@ class Session:
                 say(f"= {offered[int(word) - 1]}")
                 return offered[int(word) - 1]
             say(f"there is no number {word}; the list goes from 1 to {len(offered)}")
+        elif any(word in layout for layout in self.layouts) and word not in (offered or ()):
+            return self._short(word)
         else:
             return line
         return None
+
+    def _short(self, word: str) -> str | None:
+        """Return the action that a short form stands for; None when it is not clear which."""
+        fitting = [layout for layout in self.layouts if word in layout]
+        actions = sorted({layout[word] for layout in fitting})
+        if len(fitting) == 1:
+            self.layout = fitting[0]
+        if len(actions) > 1 and word not in self.layout:
+            say(f"{word} may be {' or '.join(actions)}; type the word, or another short form first")
+            return None
+        action = actions[0] if len(actions) == 1 else self.layout[word]
+        say(f"= {action}")
+        return action
 
     def _list(self, offered: list[str] | None, word: str) -> None:
         if offered is None:

@@ -24,10 +24,19 @@ FOLDERS = {
     "unfiltered-test": "unfiltered/test",
 }
 """Where the files of a split are below the root."""
+RELEASED = {
+    "hard": 3_332,
+    "medium-train": 450_000,
+    "medium-valid": 50_000,
+    "unfiltered-train": 900_000,
+    "unfiltered-valid": 100_000,
+    "unfiltered-test": 1_000,
+}
+"""How many levels a split has, a thousand to a file. Source: README of google-deepmind/boxoban-levels."""
 SIDE = 10
 HELP = (
-    "get the zip of https://github.com/google-deepmind/boxoban-levels and unpack it so that "
-    "$SEED_DATA/sokoban/boxoban holds hard, medium and unfiltered, or give that folder as data"
+    "type: python -m seed_envs fetch sokoban, or give as data the folder that holds hard, medium and "
+    "unfiltered of https://github.com/google-deepmind/boxoban-levels"
 )
 
 

@@ -1,9 +1,9 @@
 """``seed_envs/Sokoban-v0``: push boxes onto targets, seen as a picture or as text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -18,6 +18,9 @@ from seed_envs.sokoban.generator import Level
 from seed_envs.sokoban.sources import RANDOM, SPLITS, EmbeddedRooms, RandomRooms, RoomSource
 from seed_envs.spaces import Utf8
 from seed_envs.tasks import Task, resolve_split
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 OBSERVATIONS = ("rgb", "tiny", "text")
 PARITIES = ("none", "verl_agent")
@@ -115,6 +118,11 @@ class SokobanEnv(AgentEnv):
     splits: ClassVar[tuple[str, ...]] = SPLITS
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     instruction = INSTRUCTION
+    shortcuts: ClassVar[Sequence[Mapping[str, str]]] = (
+        {"u": "up", "d": "down", "l": "left", "r": "right"},
+        {"w": "up", "s": "down", "a": "left", "d": "right"},
+    )
+    """For people: see ``seed_envs.cli.play``."""
 
     def __init__(
         self,
@@ -242,3 +250,11 @@ class SokobanEnv(AgentEnv):
         if self.render_mode == "ansi":
             return self._board()
         return render.rgb(self._level.room, self._state, canvas=self._canvas)
+
+    def terminal(self) -> "Group":
+        """Return the room in coloured cells, for people; see ``seed_envs.cli.play``."""
+        from seed_envs.sokoban import terminal
+
+        if self._level is None:
+            raise ConfigError("there is no room yet; call reset() first")
+        return terminal.picture(self._level.room, self._state)
