@@ -15,7 +15,7 @@ from seed_envs.prompting import builtin_template, read_template
 TEMPERATURE = 0.4
 """Default of evaluation, as in the published runs."""
 
-_DECIDES = ("kind", "model", "weights_sha256", "dtype", "chat_template_sha256", "min_pixels")
+_DECIDES = ("kind", "model", "weights_sha256", "dtype", "chat_template_sha256", "chat_template_variables", "min_pixels")
 """Facts of a model that decide its replies; the others (device, threads, versions) are provenance."""
 
 

@@ -1,10 +1,12 @@
 """A model at the table: prompt, reply, action. The language layer over any environment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from seed_agent.policy import Completion, Decision, Message, Policy, Prompt, Sampling, Situation
+from seed_agent.skills.insert import insert_skill
+from seed_envs.core import Info
 from seed_envs.parsing import Parsed, strict, verl_agent
 from seed_envs.presets import LanguagePreset
 from seed_envs.prompting import IMAGE, Past, Template
@@ -48,9 +50,12 @@ class Language:
 class ChatPlayer:
     """Plays with a language model: one user message per turn, one action per reply."""
 
-    def __init__(self, policy: Policy, language: Language) -> None:
-        """Join a model and the language it is spoken to in."""
-        self.policy, self.language = policy, language
+    def __init__(self, policy: Policy, language: Language, *, skill_for: Callable[[Info], str] | None = None) -> None:
+        """Join a model and the language it is spoken to in.
+
+        ``skill_for`` gives a skill to show in every prompt of a task, for methods that act with one.
+        """
+        self.policy, self.language, self.skill_for = policy, language, skill_for
         self.name = policy.name
         self.counts = {"prompts": 0, "history_turns_dropped": 0, "prompts_shortened": 0}
 
@@ -121,6 +126,8 @@ class ChatPlayer:
             admissible=None if admissible is None else [a for a in admissible if a not in preset.hidden_actions],
             image=image is not None,
         )
+        if self.skill_for is not None:
+            text = insert_skill(text, self.skill_for(info))
         images = () if image is None else (image,)
         return self.policy.prompt((Message("user", text, images if IMAGE in text else ()),))
 

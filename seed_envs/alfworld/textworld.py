@@ -163,7 +163,7 @@ class _Child:
 
     def __init__(self) -> None:
         package_root = str(Path(__file__).parents[2])
-        paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [*filter(None, [os.environ.get("PYTHONPATH")]), package_root]  # as the parent finds things
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "seed_envs.alfworld.textworld_child"],
