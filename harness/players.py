@@ -8,6 +8,8 @@ from typing import Any
 from seed_agent.chat import ChatPlayer, Language
 from seed_agent.methods import METHODS
 from seed_agent.policy import MODELS, Player, Policy, Sampling, make_player, split_spec
+from seed_agent.skills.library import LIBRARIES, skill_for
+from seed_envs.core import Info
 from seed_envs.errors import ConfigError
 from seed_envs.presets import LanguagePreset, get_preset, preset_for
 from seed_envs.prompting import builtin_template, read_template
@@ -83,7 +85,14 @@ class Seats:
             "model": {key: facts[key] for key in _DECIDES if key in facts},
             "language": language.facts(),
         }
-        return Seat(policy.name, lambda: ChatPlayer(policy, language), config, facts)
+        skill = self._library(language.preset.kind) if self.method.test_skill else None
+        return Seat(policy.name, lambda: ChatPlayer(policy, language, skill_for=skill), config, facts)
+
+    @staticmethod
+    def _library(kind: str) -> Callable[[Info], str]:
+        """Return what a method that acts with a skill is shown: the static library's text for the task."""
+        LIBRARIES.get(kind)  # an environment without a library is refused before anything is played
+        return lambda info: skill_for(kind, info["category"], info["task_id"])
 
     def _language(self, env_id: str) -> Language:
         speech = self.speech
