@@ -1,0 +1,180 @@
+"""Playing the tasks of an iteration in groups, with the prompts kept for training."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from PIL import Image as PillowImage
+
+from seed_agent.chat import ChatPlayer, Language, with_limits
+from seed_agent.methods import METHODS, Method
+from seed_agent.policy import Decision, Pixels, Policy, Sampling
+from seed_agent.rollout import Request, env_record, play
+from seed_agent.train.samples import Played
+from seed_agent.train.settings import Settings
+from seed_agent.trajectory import Episode, Image
+from seed_envs.core import Info
+from seed_envs.errors import ConfigError
+from seed_envs.presets import get_preset
+from seed_envs.prompting import builtin_template
+from seed_envs.seeding import Draws
+from seed_envs.tasks import Task, TaskSet
+from seed_envs.vector import EnvMaker, GroupVectorEnv
+
+SkillFor = Callable[[Info], str]
+
+
+class ImageStore:
+    """The images of an iteration, by the hash of their PNG file."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.pixels: dict[str, Pixels] = {}
+
+    def save(self, pixels: Pixels) -> Image:
+        """Keep an image and return its record."""
+        buffer = io.BytesIO()
+        PillowImage.fromarray(np.asarray(pixels)).save(buffer, "PNG")
+        name = sha256(buffer.getvalue()).hexdigest()
+        self.pixels[name] = pixels
+        return Image(file_sha256=name, pixels_sha256=sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest())
+
+    def load(self, file_sha256: str) -> Pixels:
+        """Return a kept image."""
+        return self.pixels[file_sha256]
+
+
+def language_of(settings: Settings, method: Method, *, temperature: float) -> Language:
+    """Return the language layer that rollouts and evaluation of a run share.
+
+    Raises:
+        UnknownName: when the preset or its template does not exist.
+    """
+    preset = with_limits(
+        get_preset(settings.language),
+        history=settings.history,
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_reply_tokens=settings.max_reply_tokens,
+    )
+    sampling = Sampling(temperature, settings.top_p, preset.max_reply_tokens)
+    template = builtin_template(preset.kind, method.prompt)
+    return Language(template, preset, sampling, require_think=settings.think)
+
+
+@dataclass
+class Stage:
+    """Where a run plays: environments of one split, made once."""
+
+    settings: Settings
+    split: str
+    rows: int
+    envs: GroupVectorEnv = field(init=False)
+    tasks: TaskSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the environments.
+
+        Raises:
+            SeedError: when they cannot be made.
+        """
+        settings = self.settings
+        limit = settings.max_turns or get_preset(settings.language).max_turns
+        kwargs = {**settings.env_args, "split": self.split}
+        maker = EnvMaker(settings.env, {**kwargs, "max_episode_steps": limit})
+        self.envs = GroupVectorEnv(maker, num_tasks=self.rows)
+        self.record = env_record(EnvMaker(settings.env, kwargs), self.envs.prototype)
+        self.tasks = self.envs.prototype.get_wrapper_attr("tasks")
+
+    def play(
+        self,
+        requests: Sequence[Request],
+        policy: Policy,
+        language: Language,
+        *,
+        images: ImageStore,
+        skill_for: SkillFor | None = None,
+    ) -> tuple[list[Played], ChatPlayer]:
+        """Play ``requests`` and return the episodes in their order, with the player for its counts."""
+        player = ChatPlayer(policy, language, skill_for=skill_for)
+        said: dict[tuple[str, int], list[Decision]] = {}
+
+        def watch(request: Request, turn: int, decision: Decision) -> None:
+            said.setdefault((request.task.id, request.attempt), []).append(decision)
+
+        done: dict[tuple[str, int], Episode] = {}
+        for episode in play(requests, player, self.envs, self.record, save_image=images.save, watch=watch):
+            done[episode.task_id, episode.attempt] = episode
+        keys = [(request.task.id, request.attempt) for request in requests]
+        return [Played(done[key], tuple(said.get(key, ()))) for key in keys], player
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+
+def pool_of(tasks: TaskSet, settings: Settings) -> TaskSet:
+    """Return the tasks a run may draw: in ``subset`` mode the nested share of them."""
+    if settings.fraction_mode == "subset" and settings.fraction < 1:
+        return tasks.fraction(settings.fraction, seed=settings.seed)
+    return tasks
+
+
+def draw_tasks(pool: TaskSet, iteration: int, settings: Settings) -> list[Task]:
+    """Return the tasks of an iteration: every task once per round through the pool, in a drawn order.
+
+    The draw depends on the run's seed and the iteration alone, so a resumed run goes on with it.
+    """
+    size, chosen = len(pool), []
+    start = iteration * settings.tasks
+    for place in range(start, start + settings.tasks):
+        order = Draws("task order", settings.seed, place // size).shuffled(range(size))
+        chosen.append(pool[order[place % size]])
+    return chosen
+
+
+def requests_of(tasks: Sequence[Task], iteration: int, settings: Settings) -> list[Request]:
+    """Return the episodes of an iteration, group after group; attempts are numbered over the whole run.
+
+    Raises:
+        ConfigError: when a task was drawn twice in one iteration.
+    """
+    if len({task.id for task in tasks}) != len(tasks):
+        raise ConfigError(f"{settings.tasks} tasks an iteration exceed the pool; lower tasks or raise fraction")
+    first = iteration * settings.group
+    return [Request(task, first + member, settings.seed) for task in tasks for member in range(settings.group)]
+
+
+def method_of(settings: Settings) -> Method:
+    """Return the run's method, with the settings' coefficient where one is given.
+
+    Raises:
+        UnknownName: when there is no such method.
+        ConfigError: when the method trains nothing.
+    """
+    method = METHODS.get(settings.method)
+    if not method.trained:
+        raise ConfigError(f"method {method.name} trains nothing; evaluate it with python -m harness.eval")
+    if settings.distill_coefficient is not None and method.distill is not None:
+        method = replace(method, distill=replace(method.distill, coefficient=settings.distill_coefficient))
+    return method
+
+
+def rates(played: Sequence[Played]) -> dict[str, Any]:
+    """Return what the episodes of an iteration looked like, as metrics."""
+    episodes = [one.episode for one in played]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    tokens = [len(turn.token_ids or ()) for turn in turns]
+    n, t = max(len(episodes), 1), max(len(turns), 1)
+    return {
+        "env/success": sum(e.success for e in episodes) / n,
+        "env/score": sum(e.score for e in episodes) / n,
+        "env/turns": len(turns) / n,
+        "env/errors": sum(e.failed_to_finish for e in episodes),
+        "env/ill_formed": sum(not turn.format_ok for turn in turns) / t,
+        "env/inadmissible": sum(turn.admissible is False for turn in turns) / t,
+        "env/reply_tokens": sum(tokens) / t,
+        "env/cut_replies": sum(turn.stop_reason == "length" for turn in turns) / t,
+    }
