@@ -16,6 +16,7 @@ from harness.players import Seat, Seats, Speech, check_flags, limited
 from harness.summary import Key
 from seed_agent.rollout import Request, env_record
 from seed_agent.trajectory import EnvRecord
+from seed_envs.cli.catalogue import resolve
 from seed_envs.errors import ConfigError, SeedError, UnknownName
 from seed_envs.registry import load_plugins
 from seed_envs.seeding import canonical, sha256_text
@@ -64,6 +65,8 @@ class SplitPlan:
     tasks: TaskSet
     env: EnvRecord
     notices: tuple[str, ...] = ()
+    image: bool = False
+    """Whether observations hold a picture."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class RunPlan:
         """Everything that decides the result, and nothing else (no paths, workers or batch)."""
         env = self.splits[0].env
         kwargs = {key: value for key, value in env.kwargs.items() if key != "split"}
+        if any(split.env.kwargs.get("data") == "local" for split in self.splits):
+            kwargs["data"] = "local"
         return {
             "env": {"id": env.id, "version": env.version, "kwargs": kwargs},
             "max_turns": env.max_turns,
@@ -151,7 +156,7 @@ def make_plans(options: Options) -> list[RunPlan]:
     named = [name.rpartition(":") for name in options.envs]
     plugins = tuple(dict.fromkeys([*options.plugins, *(module for module, _, _ in named if module)]))
     _attempt("a plug-in", lambda: load_plugins(plugins))
-    env_ids = list(dict.fromkeys(env_id for _, _, env_id in named))
+    env_ids = list(dict.fromkeys(resolve(env_id, suite_ids()) for _, _, env_id in named))
     env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
     check_flags(options.speech, options.policies)
     options = replace(options, max_turns=limited(options.max_turns, options.speech))
@@ -160,7 +165,7 @@ def make_plans(options: Options) -> list[RunPlan]:
     for env_id in env_ids:
         splits = _resolve(env_id, options, plugins)
         for spec in dict.fromkeys(options.policies):
-            seat = _attempt(f"policy {spec}", partial(seats.seat, spec, env_id))
+            seat = _attempt(f"policy {spec}", partial(seats.seat, spec, env_id, image=splits[0].image))
             plans.append(RunPlan(env_id, splits, seat, options.attempts, options.seed))
     return _with_folders(plans, options)
 
@@ -185,7 +190,8 @@ def _with_folders(plans: Sequence[RunPlan], options: Options) -> list[RunPlan]:
         else:
             folder = (options.out or Path("runs")) / slug(plan.env_id.removeprefix("seed_envs/")) / slug(plan.policy)
             if options.out is None:
-                folder /= f"{'embedded' if options.data == 'embedded' else 'official'}-{plan.digest[:8]}"
+                data = plan.config["env"]["kwargs"].get("data", "embedded")
+                folder /= f"{data}-{plan.digest[:8]}"
         if folder in placed:
             raise ConfigError(
                 f"{plan.env_id} with {plan.policy} and {placed[folder].env_id} with {placed[folder].policy} "
@@ -259,16 +265,22 @@ class _Environment:
                 tasks = TaskSet((task for task in tasks if task.split == split), name=tasks.name)
             if not len(tasks):
                 raise ConfigError(f"split {split} of {self.id} has no tasks")
-            record = EnvMaker(self.id, _portable(kwargs, tasks[0].split))
             notices: list[str] = getattr(env.unwrapped, "notices", list)()
-            return SplitPlan(tasks[0].split, maker, tasks, env_record(record, env), tuple(notices))
+            record = env_record(EnvMaker(self.id, kwargs), env)
+            record = record.model_copy(update={"kwargs": _portable(kwargs, tasks[0].split, record.manifest)})
+            image = "image" in getattr(env.observation_space, "spaces", {})
+            return SplitPlan(tasks[0].split, maker, tasks, record, tuple(notices), image)
         finally:
             env.close()
 
 
-def _portable(kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Return arguments as records keep them: data are known by their hashes, not by where they lie."""
-    fixed = {"split": split, "data": "embedded" if kwargs.get("data") == "embedded" else "official"}
+def _portable(kwargs: Mapping[str, Any], split: str, manifest: str) -> dict[str, Any]:
+    """Return arguments as records keep them: data are known by their hashes, not by where they lie.
+
+    ``official`` are data that the release's manifest lists, ``local`` all others.
+    """
+    where = "local" if "-local/" in manifest else "official"
+    fixed = {"split": split, "data": "embedded" if kwargs.get("data") == "embedded" else where}
     return {key: fixed.get(key, value) for key, value in kwargs.items()}
 
 

@@ -29,6 +29,7 @@ from harness.table import show
 from seed_agent.rollout import play
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
 from seed_envs.errors import ConfigError
+from seed_envs.presets import PRESETS
 from seed_envs.vector import GroupVectorEnv
 
 
@@ -158,7 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--env", action="append", default=[], metavar="ID", help="environments, comma list or repeated; default all")
     add("--data", default="embedded", metavar="WHICH", help="embedded (default), official, or a folder")
     add("--split", action="append", default=[], metavar="NAMES", help="comma list; default all but train")
-    add("--policy", action="append", metavar="SPEC", help=f"repeatable; default {', '.join(POLICIES)}")
+    add(
+        "--policy",
+        action="append",
+        metavar="SPEC",
+        help=f"scripted:..., hf:PATH or openai:MODEL@URL; repeatable; default {', '.join(POLICIES)}",
+    )
     add("--backend", metavar="NAME", help="another engine, where the environment has one")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="another argument of the environment")
     add("--max-turns", type=_positive, metavar="N", help="turns before an episode is cut off")
@@ -170,8 +176,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=_natural, default=0, metavar="W", help="processes for environments; 0 (default): none")
     add("--batch", type=_positive, metavar="B", help="episodes played side by side")
     speech = parser.add_argument_group("language models")
-    speech.add_argument("--method", default="vanilla", metavar="NAME", help="vanilla (default) or react")
-    speech.add_argument("--preset", metavar="NAME", help="published settings, e.g. alfworld/seed; sets --max-turns too")
+    speech.add_argument(
+        "--method",
+        default="vanilla",
+        metavar="NAME",
+        help="vanilla (default), react, or a method that acts with a skill",
+    )
+    speech.add_argument("--preset", metavar="NAME", help=f"{', '.join(PRESETS)}; sets --max-turns too")
     speech.add_argument(
         "--prompt-file", type=Path, metavar="FILE", help="a Jinja template in place of the built-in one"
     )

@@ -7,12 +7,12 @@ from typing import Any
 
 from seed_agent.chat import ChatPlayer, Language
 from seed_agent.methods import METHODS
-from seed_agent.policy import MODELS, Player, Policy, Sampling, make_player, split_spec
+from seed_agent.policy import COLDEST, MODELS, Player, Policy, Sampling, make_player, split_spec
 from seed_agent.skills.library import LIBRARIES, skill_for
 from seed_envs.core import Info
 from seed_envs.errors import ConfigError
 from seed_envs.presets import LanguagePreset, get_preset, preset_for
-from seed_envs.prompting import builtin_template, read_template
+from seed_envs.prompting import IMAGE, Past, Template, builtin_template, read_template
 
 TEMPERATURE = 0.4
 """Default of evaluation, as in the published runs."""
@@ -66,19 +66,26 @@ class Seats:
         self.template = read_template(speech.prompt_file) if speech.prompt_file else None
         self._models: dict[str, Policy] = {}
 
-    def seat(self, spec: str, env_id: str) -> Seat:
-        """Return the seat of ``spec`` in an environment.
+    def seat(self, spec: str, env_id: str, *, image: bool = False) -> Seat:
+        """Return the seat of ``spec`` in an environment, which shows pictures where ``image`` says so.
 
         Raises:
             SeedError: when the policy cannot be made or does not go with the flags.
         """
         kind, rest = split_spec(spec)
+        preset = self._preset(env_id)
         if kind not in MODELS:
             player = make_player(spec)
             return Seat(player.name, lambda: player)
         if spec not in self._models:
             self._models[spec] = MODELS.get(kind)(rest)
-        policy, language = self._models[spec], self._language(env_id)
+        policy, language = self._models[spec], self._language(preset)
+        _try_out(language.template, image)
+        if image and not getattr(policy, "sees", True):
+            raise ConfigError(
+                f"{policy.name} takes no pictures and {env_id} shows them; "
+                "take a vision model, or --set observation=text"
+            )
         facts = dict(policy.facts())
         config = {
             "method": self.method.name,
@@ -94,9 +101,8 @@ class Seats:
         LIBRARIES.get(kind)  # an environment without a library is refused before anything is played
         return lambda info: skill_for(kind, info["category"], info["task_id"])
 
-    def _language(self, env_id: str) -> Language:
+    def _language(self, preset: LanguagePreset) -> Language:
         speech = self.speech
-        preset = self._preset(env_id)
         sampling = Sampling(
             temperature=TEMPERATURE if speech.temperature is None else speech.temperature,
             top_p=1.0 if speech.top_p is None else speech.top_p,
@@ -114,6 +120,26 @@ class Seats:
         if self.preset.kind not in (own.kind, "generic"):
             raise ConfigError(f"preset {self.preset.name} is for {self.preset.kind}; {env_id} takes {own.name}")
         return self.preset
+
+
+def _try_out(template: Template, image: bool) -> None:
+    """Render a template as it will be, so that a wrong one is refused before anything is played.
+
+    Raises:
+        ConfigError: when it is malformed, asks for what it is not given, or shows no picture.
+    """
+    for taken in (0, 1):
+        past = [Past(1, "something", "an action", "a thought")][:taken]
+        text = template.render(
+            instruction="a task",
+            observation="something",
+            taken=taken,
+            history=past,
+            admissible=["an action"],
+            image=image,
+        )
+        if image and IMAGE not in text:
+            raise ConfigError(f"prompt template {template.name} shows no picture; write {IMAGE} where it goes")
 
 
 def is_model(spec: str) -> bool:
@@ -142,7 +168,8 @@ def check_flags(speech: Speech, specs: tuple[str, ...]) -> None:
         ]
         flags = ", ".join(vain).replace("--think", "--no-think")
         raise ConfigError(f"{flags} is for language models; no policy here is one (expected hf:... or openai:...)")
-    if speech.temperature is not None and not 0 <= speech.temperature <= 10:
-        raise ConfigError(f"--temperature {speech.temperature:g} cannot be used; expected 0 (greedy) to 10")
+    heat = speech.temperature
+    if heat is not None and not (heat == 0 or COLDEST <= heat <= 10):
+        raise ConfigError(f"--temperature {heat:g} cannot be used; expected 0 (greedy), or {COLDEST:g} to 10")
     if speech.top_p is not None and not 0 < speech.top_p <= 1:
         raise ConfigError(f"--top-p {speech.top_p:g} cannot be used; expected a number above 0 and at most 1")

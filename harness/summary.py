@@ -35,6 +35,7 @@ class Row:
     effective_known: int
     ineffective: int
     cut_replies: int
+    history_dropped: int
     error: str
     """Type and message, empty where nothing went wrong."""
     sha256: str
@@ -66,6 +67,7 @@ class Row:
             effective_known=sum(turn.effective is not None for turn in turns),
             ineffective=sum(turn.effective is False for turn in turns),
             cut_replies=sum(turn.stop_reason == "length" for turn in turns),
+            history_dropped=sum(turn.history_dropped for turn in turns),
             error="" if not broke else f"{error.type}: {error.message}" if error else episode.outcome,
             sha256=episode.sha256,
             task_sha256=episode.task_sha256,
@@ -196,8 +198,10 @@ def _split(rows: Sequence[Row]) -> dict[str, Any]:
             "mean": stats.mean(row.turns for row in rows),
             "mean_of_successes": stats.mean(row.turns for row in rows if row.success),
             "total": sum(row.turns for row in rows),
+            "history_dropped": sum(row.history_dropped for row in rows),
         },
         "turn_rates": _turn_rates(rows),
+        "truncated": {"count": counts["step_limit"], "rate": stats.share(counts["step_limit"], len(rows))},
         "outcomes": {outcome: counts[outcome] for outcome in OUTCOMES},
         "errors": _errors(rows),
         "design_effect": stats.design_effect(groups),

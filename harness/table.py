@@ -8,7 +8,7 @@ from seed_envs.cli.common import say, table
 
 COLUMNS = (
     "split, average, category", "n", "success", "95 % interval", "score", "turns",
-    "ill-formed", "inadmissible", "ineffective", "cut replies", "errors",
+    "ill-formed", "inadmissible", "ineffective", "cut replies", "out of turns", "errors",
 )  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def _rows(name: str, split: Mapping[str, Any]) -> list[list[str]]:
         *_success(split),
         f"{split['turns']['mean']:.1f}",
         *turn_rates,
+        percent(split["truncated"]["rate"]),
         percent(split["errors"]["rate"]),
     ]
     average = [f"{name}, macro", f"{macro['categories']} cat.", percent(macro["success"]), "", number(macro["score"])]

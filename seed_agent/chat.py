@@ -7,6 +7,7 @@ from typing import Any
 from seed_agent.policy import Completion, Decision, Message, Policy, Prompt, Sampling, Situation
 from seed_agent.skills.insert import insert_skill
 from seed_envs.core import Info
+from seed_envs.errors import ConfigError, SeedError
 from seed_envs.parsing import Parsed, strict, verl_agent
 from seed_envs.presets import LanguagePreset
 from seed_envs.prompting import IMAGE, Past, Template
@@ -47,6 +48,10 @@ class Language:
         return strict(reply, require_think=self.require_think)
 
 
+class PromptTooLong(SeedError):
+    """A prompt does not fit even without history."""
+
+
 class ChatPlayer:
     """Plays with a language model: one user message per turn, one action per reply."""
 
@@ -57,20 +62,36 @@ class ChatPlayer:
         """
         self.policy, self.language, self.skill_for = policy, language, skill_for
         self.name = policy.name
-        self.counts = {"prompts": 0, "history_turns_dropped": 0, "prompts_shortened": 0}
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
-        """Ask the model about every row in one batch."""
-        prompts = [self._prompt(situation) for situation in situations]
-        asked = [i for i, prompt in enumerate(prompts) if isinstance(prompt, Prompt)]
-        seeds = [derive("reply", situations[i].seed, len(situations[i].turns)) for i in asked]
-        completions = self.policy.generate([p for p in prompts if isinstance(p, Prompt)], self.language.sampling, seeds)
-        answers: list[Any] = list(prompts)
-        for i, completion in zip(asked, completions, strict=True):
-            answers[i] = completion if isinstance(completion, Failure) else self._decide(prompts[i], completion)
-        return answers
+        """Ask the model about every row in one batch; rows whose prompt it finds too long are asked again."""
+        answers: dict[int, Decision | Failure] = {}
+        shown = {i: min(self.language.preset.history, len(s.turns)) for i, s in enumerate(situations)}
+        waiting = list(shown)
+        while waiting:
+            prompts: dict[int, Prompt] = {}
+            for i in waiting:
+                try:
+                    prompts[i], shown[i] = self._prompt(situations[i], shown[i])
+                except (SeedError, ValueError) as error:  # of this row alone
+                    answers[i] = Failure.of(error)
+            completions = self.policy.generate(
+                list(prompts.values()),
+                self.language.sampling,
+                [derive("reply", situations[i].seed, len(situations[i].turns)) for i in prompts],
+            )
+            waiting = []
+            for i, completion in zip(prompts, completions, strict=True):
+                if not isinstance(completion, Failure):
+                    answers[i] = self._decide(situations[i], prompts[i], shown[i], completion)
+                elif completion.type == "PromptTooLong" and shown[i]:
+                    shown[i] -= 1  # only the model's server knew
+                    waiting.append(i)
+                else:
+                    answers[i] = completion
+        return [answers[i] for i in range(len(situations))]
 
-    def _decide(self, prompt: Any, completion: Completion) -> Decision:
+    def _decide(self, situation: Situation, prompt: Prompt, shown: int, completion: Completion) -> Decision:
         parsed = self.language.parse(completion.text)
         action = parsed.action
         if completion.stop_reason == "length" and "</action>" not in completion.text.lower():
@@ -83,31 +104,35 @@ class ChatPlayer:
             format_reason=parsed.reason,
             token_ids=completion.token_ids,
             logp=completion.logp,
+            history_dropped=min(self.language.preset.history, len(situation.turns)) - shown,
             prompt=prompt,
         )
 
-    def _prompt(self, situation: Situation) -> Prompt | Failure:
-        """Render the longest history that fits; the oldest whole turns go first."""
-        preset = self.language.preset
-        keep = min(preset.history, len(situation.turns))
-        shown = keep
+    def _prompt(self, situation: Situation, shown: int) -> tuple[Prompt, int]:
+        """Render the longest history of at most ``shown`` turns that fits; the oldest whole turns go first.
+
+        Raises:
+            PromptTooLong: when even a prompt without history is too long.
+        """
+        preset, room = self.language.preset, self._room()
         while True:
             prompt = self.render(situation, shown)
             size = len(prompt.ids or ())
             wordy = preset.max_prompt_chars is not None and len(prompt.chat[-1].text) > preset.max_prompt_chars
-            if size <= preset.max_prompt_tokens and not (wordy and shown):
-                break
+            if size <= room and not (wordy and shown):
+                return prompt, shown
             if not shown:
-                return Failure(
-                    "PromptTooLong",
-                    f"a prompt of {size} tokens exceeds {preset.max_prompt_tokens} even without history; "
-                    "raise the preset's max_prompt_tokens",
+                raise PromptTooLong(
+                    f"a prompt of {size} tokens exceeds {room} even without history; raise the preset's "
+                    "max_prompt_tokens, or take a model of a longer context or shorter replies"
                 )
             shown = 0 if wordy else shown - 1
-        self.counts["prompts"] += 1
-        self.counts["history_turns_dropped"] += keep - shown
-        self.counts["prompts_shortened"] += shown < keep
-        return prompt
+
+    def _room(self) -> int:
+        """Return how many tokens a prompt may have: the preset's limit, and what the context leaves beside a reply."""
+        context: int | None = getattr(self.policy, "context", None)
+        limit = self.language.preset.max_prompt_tokens
+        return limit if context is None else min(limit, max(1, context - self.language.sampling.max_tokens))
 
     def render(self, situation: Situation, shown: int) -> Prompt:
         """Return the prompt with the last ``shown`` turns of history."""
@@ -120,7 +145,7 @@ class ChatPlayer:
             observation=situation.observation["text"],
             taken=len(turns),
             history=[
-                Past(first + i + 1, turn.observation.text, turn.action, self.language.parse(turn.reply).thought)
+                Past(first + i + 1, turn.observation.text, turn.action, strict(turn.reply).thought)
                 for i, turn in enumerate(turns[first:])
             ],
             admissible=None if admissible is None else [a for a in admissible if a not in preset.hidden_actions],
@@ -128,8 +153,11 @@ class ChatPlayer:
         )
         if self.skill_for is not None:
             text = insert_skill(text, self.skill_for(info))
-        images = () if image is None else (image,)
-        return self.policy.prompt((Message("user", text, images if IMAGE in text else ()),))
+        if image is not None and IMAGE not in text:
+            raise ConfigError(
+                f"prompt template {self.language.template.name} shows no picture; write {IMAGE} where it goes"
+            )
+        return self.policy.prompt((Message("user", text, () if image is None else (image,)),))
 
 
 def with_limits(preset: LanguagePreset, **changes: Any) -> LanguagePreset:

@@ -39,6 +39,8 @@ class Decision:
     format_reason: str = ""
     token_ids: tuple[int, ...] | None = None
     logp: tuple[float, ...] | None = None
+    history_dropped: int = 0
+    """Whole turns left out of the history window because the prompt was too long."""
     prompt: "Prompt | None" = None
     """What a model was asked, for a trainer that scores the very same tokens; not recorded."""
 
@@ -81,6 +83,10 @@ class Prompt:
         return tuple(image for message in self.chat for image in message.images)
 
 
+COLDEST = 1e-4
+"""The lowest temperature above greedy decoding: below it, scaled logits overflow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How to sample. ``temperature`` 0 is greedy; ``stop`` strings are kept in the text."""
@@ -102,7 +108,11 @@ class Completion:
 
 
 class Policy(Protocol):
-    """A language model, here or behind a server."""
+    """A language model, here or behind a server.
+
+    Two optional attributes: ``context``, how many tokens prompt and reply may have together, and
+    ``sees``, false for a model that takes no images.
+    """
 
     name: str
 

@@ -19,6 +19,7 @@ from seed_agent.trajectory import (
     decide_outcome,
     storable,
 )
+from seed_envs.errors import WorkerDied
 from seed_envs.seeding import derive
 from seed_envs.tasks import Task
 from seed_envs.vector import EnvMaker, Failure, GroupVectorEnv
@@ -130,7 +131,8 @@ class _Table:
         chosen: dict[int, Decision] = {}
         for row, decision in zip(list(self.rows), self._decide(), strict=True):
             if isinstance(decision, Failure):
-                yield self._episode(self.rows.pop(row), error=("policy_error", decision))
+                lost = decision.type == WorkerDied.__name__  # while a scripted policy asked the environment
+                yield self._episode(self.rows.pop(row), error=("env_error" if lost else "policy_error", decision))
             else:
                 chosen[row] = decision
         answers = self.envs.run((row, "step", (decision.action,), {}) for row, decision in chosen.items())
@@ -181,6 +183,7 @@ class _Table:
             effective=info.get("effective"),
             reward=reward,
             stop_reason=decision.stop_reason,
+            history_dropped=decision.history_dropped,
             reason=storable(info.get("reason", "")),
             format_reason=decision.format_reason,
         )

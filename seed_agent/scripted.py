@@ -61,7 +61,7 @@ class Oracle:
     def __init__(self, noise: float = 0.0) -> None:
         """Take a random action with probability ``noise``."""
         self.noise = noise
-        self.name = f"scripted:noisy-oracle:{noise:g}" if noise else "scripted:oracle"
+        self.name = f"scripted:noisy-oracle:{noise!r}" if noise else "scripted:oracle"
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
         """Plan anew in every row, so that noise never throws it off."""

@@ -66,6 +66,8 @@ class Turn(_Record):
     effective: bool | None = None
     reward: float = 0.0
     stop_reason: Literal["stop", "length", "scripted"] = "stop"
+    history_dropped: int = 0
+    """Whole turns left out of the prompt's history window because it was too long."""
     reason: str = ""
     """Why the environment refused the action."""
     format_reason: str = ""

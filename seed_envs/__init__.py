@@ -4,6 +4,8 @@
 TextWorld. ``gymnasium.make("seed_envs:seed_envs/ALFWorld-v0")`` imports it by itself.
 """
 
+from importlib.metadata import PackageNotFoundError, version
+
 import gymnasium as gym
 
 from seed_envs.core import AgentEnv, Info, Obs, View
@@ -12,7 +14,10 @@ from seed_envs.registry import Registry, load_plugins
 from seed_envs.tasks import Task, TaskSet
 from seed_envs.vector import EnvMaker, GroupVectorEnv
 
-__version__ = "0.1.0"
+try:
+    __version__ = version("seed-suite")
+except PackageNotFoundError:  # used from a checkout that is not installed
+    __version__ = "unknown"
 
 _ENVIRONMENTS = {
     "ALFWorld-v0": ("seed_envs.alfworld.env:ALFWorldEnv", 30),

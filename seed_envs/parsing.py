@@ -11,7 +11,8 @@ Parser = Callable[[str], "Parsed"]
 PROJECTED = ("alfworld", "webshop", "sokoban")
 """Environments whose published projection ``verl_agent`` knows."""
 
-_TAG = re.compile(r"<\s*(/?)\s*(think|action)\s*>", re.IGNORECASE)
+# Possessive: a "<" before thousands of blanks must not be tried over and over.
+_TAG = re.compile(r"<\s*+(/?)\s*+(think|action)\s*+>", re.IGNORECASE)
 _DIRECTIONS = ("up", "down", "left", "right", "still")
 
 

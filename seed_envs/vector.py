@@ -140,6 +140,7 @@ class _Worker:
         self._make, self.rows = make, rows
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._answered = False
 
     def send(self, calls: list[Call]) -> None:
         if self._process is None:
@@ -163,13 +164,16 @@ class _Worker:
 
     def receive(self, count: int) -> list[Any]:
         try:
-            return list(cast(Connection, self._pipe).recv())
+            answers = list(cast(Connection, self._pipe).recv())
+            self._answered = True
+            return answers
         except (EOFError, ConnectionResetError, OSError):
             self._process.join()
             code = self._process.exitcode
             self.close()
             how = f"was killed by signal {-code}" if code and code < 0 else f"ended with status {code}"
-            failure = Failure.of(WorkerDied(f"the worker process {how} while it owed an answer"))
+            hint = "" if self._answered else "; a script with workers runs below: if __name__ == '__main__':"
+            failure = Failure.of(WorkerDied(f"the worker process {how} while it owed an answer{hint}"))
             return [failure] * count
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from seed_agent.rollout import Request, env_record, play
 from seed_envs import DataError, EnvMaker, GroupVectorEnv, UnknownName, paths
 from seed_envs.alfworld.env import ALFWorldEnv
 from seed_envs.alfworld.grammar import MOVE, PUT
-from seed_envs.alfworld.official import GAME_FILE, OfficialSource, released
+from seed_envs.alfworld.official import GAME_FILE, OfficialSource, open_source, released
 
 COUNTS = {  # pick, look, clean, heat, cool, pick two
     "train": (790, 308, 650, 459, 533, 813),
@@ -252,3 +252,18 @@ def test_human_goals_without_annotations_say_what_to_do(alfworld_root: Path, tmp
     env = ALFWorldEnv(data=str(root), split="valid_seen", goal_style="human")
     with pytest.raises(DataError, match="fetch alfworld"):
         env.reset(seed=0)
+    with pytest.raises(DataError, match="fetch alfworld"):
+        env.identity()
+
+
+def test_human_sentences_are_part_of_the_data_identity(alfworld_root: Path, tmp_path: Path) -> None:
+    def identity(style: str) -> object:
+        open_source.cache_clear()
+        return ALFWorldEnv(data=str(root), split="valid_seen", goal_style=style).identity()
+
+    root = some_games(alfworld_root, tmp_path, 2)
+    before = identity("human"), identity("templated")
+    notes = games(root)[0].parent / "traj_data.json"
+    notes.write_text(notes.read_text().replace('"task_desc": "', '"task_desc": "please '))
+    assert identity("human") != before[0]
+    assert identity("templated") == before[1]

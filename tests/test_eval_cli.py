@@ -46,7 +46,16 @@ def test_without_arguments_every_environment_is_played_and_scored(command, name,
         assert re.match(rf"\S+ .*embedded.* {re.escape(policy)}\n", section)
         for word in (f"\n{splits[0]}, pooled", f"\n{splits[1]}, macro", f"\n  {category} ", "95 % interval"):
             assert word in section
-        for rate in ("ill-formed", "inadmissible", "ineffective", "cut replies", "errors", "turns", "score"):
+        for rate in (
+            "ill-formed",
+            "inadmissible",
+            "ineffective",
+            "cut replies",
+            "out of turns",
+            "errors",
+            "turns",
+            "score",
+        ):
             assert rate in section
     folders = sorted(Path("runs", name.lower()).glob("*/embedded-*"))
     assert len(folders) == 3 and all(str(folder) in out for folder in folders)
@@ -143,7 +152,7 @@ def test_dry_run_checks_and_writes_nothing(command, tmp_path):
     [
         (["--polcy", "x"], "unrecognized arguments: --polcy"),
         (["--env", "seed_envs/ALFWorld-v1"], "'seed_envs/ALFWorld-v1'; did you mean seed_envs/ALFWorld-v0"),
-        (["--env", "ALFWorld-v0"], "unknown environment"),
+        (["--env", "ALFWord-v0"], "unknown environment 'ALFWord-v0'; did you mean seed_envs/ALFWorld-v0"),
         (["--env", ","], "--env has an empty name"),
         (["--env", "evaltoy/Broken-v0"], "evaltoy/Broken-v0 cannot be made: OSError: no such display"),
         (["--env", "evaltoy/Plain-v0"], "is no environment of this suite"),

@@ -72,6 +72,8 @@ def test_strict_can_keep_case_and_do_without_a_thought() -> None:
 HOSTILE = [
     "<action>" * 1000,
     "</think>" * 1000 + "<action>look</action>",
+    "<" + " " * 100_000 + "x",
+    ("<" + " " * 1_000) * 100,
     "<think>" + "x" * 100_000 + "</think><action>look</action>",
     "<think>🙂</think><action>👍🏽</action>",
     "<think>\0</think><action>\0look\0</action>",

@@ -12,7 +12,7 @@ import pytest
 from alfworld_games import packed_games
 
 from seed_agent.chat import ChatPlayer, Language, with_limits
-from seed_agent.policy import Chat, Completion, Prompt, Sampling, Situation
+from seed_agent.policy import Chat, Completion, Decision, Prompt, Sampling, Situation
 from seed_agent.trajectory import Seen, Turn
 from seed_envs import ConfigError, DataError, UnknownName
 from seed_envs.alfworld import engine
@@ -33,6 +33,7 @@ class Words:
     name: str = "test:words"
     replies: Sequence[str] = ()
     asked: list[str] = field(default_factory=list)
+    context: int | None = None
 
     def prompt(self, chat: Chat) -> Prompt:
         return Prompt(chat, tuple(range(len(chat[-1].text.split()))))
@@ -227,8 +228,6 @@ def test_a_published_template_can_be_used_letter_by_letter(shared: Path, tmp_pat
 @pytest.mark.parametrize("kind", ["alfworld", "sokoban", "generic"])
 @pytest.mark.parametrize("taken", [0, 1, 7])
 def test_every_template_states_task_observation_choices_and_form(kind: str, style: str, taken: int) -> None:
-    if (kind, style) == ("generic", "react"):
-        pytest.skip("there is no generic react template")
     template = builtin_template(kind, style)
     past = [Past(i + 1, f"saw {i}", f"did {i}", f"thought {i}") for i in range(taken)][-3:]
     text = template.render(
@@ -262,22 +261,60 @@ def test_too_long_a_prompt_loses_its_oldest_whole_turns_and_nothing_else() -> No
     for keep in range(6):
         policy = Words()
         tight = player(policy=policy, history=5, max_prompt_tokens=sizes[keep])
-        tight.act([situation(TURNS, "now")], None)  # type: ignore[arg-type]
+        (decision,) = tight.act([situation(TURNS, "now")], None)  # type: ignore[arg-type]
+        assert isinstance(decision, Decision)
         (text,) = policy.asked
         shown = re.findall(r"Observation (\d+):", text)
         assert shown == [str(n) for n in range(6 - keep + 1, 7)]
         assert "put a mug in desk." in text and text.endswith(full.chat[-1].text[-200:])
-        assert tight.counts == {
-            "prompts": 1,
-            "history_turns_dropped": 5 - keep,
-            "prompts_shortened": int(keep < 5),
-        }
+        assert decision.history_dropped == 5 - keep
 
 
 def test_a_prompt_too_long_without_history_is_a_failure_that_says_what_to_raise() -> None:
     seat = player(max_prompt_tokens=20)
     (answer,) = seat.act([situation(TURNS, "now")], None)  # type: ignore[arg-type]
     assert isinstance(answer, Failure) and answer.type == "PromptTooLong" and "max_prompt_tokens" in answer.message
+
+
+def test_the_context_of_the_model_bounds_the_prompt_and_leaves_room_for_the_reply() -> None:
+    policy = Words()
+    policy.context = len(player().render(situation(TURNS, "now"), 2).ids or ()) + 512
+    seat = player(policy=policy, history=5, max_prompt_tokens=10_000)
+    seat.act([situation(TURNS, "now")], None)  # type: ignore[arg-type]
+    assert re.findall(r"Observation (\d+):", policy.asked[0]) == ["5", "6"]
+
+
+def test_a_server_that_finds_a_prompt_too_long_is_asked_again_with_less_history() -> None:
+    class Short(Words):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]) -> list[Any]:
+            good = super().generate(prompts, sampling, seeds)
+            texts = [prompt.chat[-1].text for prompt in prompts]
+            return [
+                Failure("PromptTooLong", "no") if "Observation 4" in t else g for t, g in zip(texts, good, strict=True)
+            ]
+
+    policy = Short()
+    seat = player(policy=policy, history=5, max_prompt_tokens=10_000)
+    long, short = seat.act([situation(TURNS, "now"), situation(TURNS[:2], "now")], None)  # type: ignore[arg-type]
+    assert isinstance(long, Decision) and long.history_dropped == 3
+    assert isinstance(short, Decision) and short.history_dropped == 0
+    assert len(policy.asked) == 5
+
+
+def test_thoughts_reach_the_history_whatever_the_parser() -> None:
+    preset = PRESETS["alfworld/seed"]
+    seat = ChatPlayer(Words(), Language(builtin_template("alfworld", "react"), preset, Sampling(0.4)))
+    assert "Thought 6: why" in seat.render(situation(TURNS, "now"), 2).chat[-1].text
+
+
+def test_a_template_that_would_blind_a_vision_model_is_refused_for_that_row_alone() -> None:
+    blind = Template("blind", "{{ observation }}")
+    seat = ChatPlayer(Words(), Language(blind, PRESETS["sokoban"], Sampling(0.4)))
+    seeing, reading = situation([], "now"), situation([], "now")
+    seeing.observation["image"] = "pixels"
+    refused, played = seat.act([seeing, reading], None)  # type: ignore[arg-type]
+    assert isinstance(refused, Failure) and "<image>" in refused.message
+    assert isinstance(played, Decision)
 
 
 def test_a_limit_in_characters_drops_the_whole_history_at_once() -> None:

@@ -18,6 +18,7 @@ from seed_agent.trajectory import (
     records_sha256,
 )
 from seed_envs import ConfigError, DataError, EnvMaker, GroupVectorEnv, SeedError, UnknownName
+from seed_envs.errors import WorkerDied
 from seed_envs.vector import Failure
 
 MAKER = EnvMaker("seed_envs/ALFWorld-v0", {"split": "valid_seen"})
@@ -167,6 +168,19 @@ def test_replay_repeats_a_run_exactly(tmp_path: Path) -> None:
 
     assert [c[:2] for c in core(first)] == [c[:2] for c in core(second)]
     assert core(first) == core(second)
+
+
+def test_a_worker_that_dies_under_the_oracle_is_the_environments_error() -> None:
+    class Fatal(Stubborn):
+        def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
+            return [Failure.of(WorkerDied("gone"))] * len(situations)
+
+    assert [e.outcome for e in run(Fatal(""), count=2)] == ["env_error"] * 2
+
+
+def test_the_name_of_a_noisy_oracle_keeps_every_digit() -> None:
+    assert make_player("scripted:noisy-oracle:0.3").name == "scripted:noisy-oracle:0.3"
+    assert make_player("scripted:noisy-oracle:0.3000004").name == "scripted:noisy-oracle:0.3000004"
 
 
 def test_a_replay_that_lacks_an_episode_or_ends_early_says_so(tmp_path: Path) -> None:

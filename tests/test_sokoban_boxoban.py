@@ -97,7 +97,8 @@ def test_the_environment_plays_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert info["category"] == "unfiltered"
     extra = {"difficulty": None, "difficulty_kind": "unknown", "size": "10x10", "boxes": 4, "on_target": 0.0}
     assert info["extra"] == extra
-    assert env.identity()["manifest"] == "boxoban/unfiltered-test"
+    assert env.identity()["manifest"] == "boxoban-local/unfiltered-test"
+    assert env.notices() == ["unfiltered-test: 2 levels, the release has 1000"]
 
 
 def test_a_split_is_known_by_its_rows_alone(tmp_path: Path) -> None:

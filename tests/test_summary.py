@@ -88,7 +88,7 @@ def test_turn_rates_are_over_turns_where_the_environment_knows():
 def test_undefined_is_null_never_zero_or_nan():
     broke_at_reset = episode("a", error="env_error", turns=())
     split = summarise([broke_at_reset])["splits"]["seen"]
-    assert split["turns"] == {"mean": 0.0, "mean_of_successes": None, "total": 0}
+    assert split["turns"] == {"mean": 0.0, "mean_of_successes": None, "total": 0, "history_dropped": 0}
     assert set(split["turn_rates"].values()) == {None}
     assert split["pass_at"] is None and split["pass_hat"] is None
     empty = summarise([])

@@ -278,7 +278,8 @@ def registered() -> Iterator[None]:
         del gym.registry[env_id]
     POLICIES._entries.pop("toy", None)
     METHODS._entries.pop("toy-method", None)
-    _LOADED.discard("toys:register")
+    for plugin in ("toys:register", "toy_suite:register"):
+        _LOADED.discard(plugin)  # so that loading it again registers it again
 
 
 toy = partial(EnvMaker, plugins=("toys:register",))

@@ -13,7 +13,7 @@ from seed_agent.backends.hf_load import Placement, load, load_model, place, weig
 from seed_agent.backends.hf_model import Network, Row
 from seed_agent.backends.hf_render import Renderer
 from seed_agent.backends.hf_vision import MIN_PIXELS, Vision, vision_of
-from seed_agent.policy import Chat, Completion, Prompt, Sampling
+from seed_agent.policy import COLDEST, Chat, Completion, Prompt, Sampling
 from seed_envs.errors import ConfigError
 from seed_envs.seeding import Draws
 from seed_envs.vector import Failure
@@ -114,6 +114,11 @@ class HFPolicy:
         self.renderer = Renderer(name, tokenizer, vision)
         self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._ends = _end_tokens(model, tokenizer)
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model takes images."""
+        return self.network.vision is not None
 
     @property
     def parameters(self) -> int:
@@ -256,8 +261,8 @@ class HFPolicy:
 
 def _check(sampling: Sampling) -> None:
     """Refuse values that sampling has no meaning for."""
-    if not 0 <= sampling.temperature < math.inf:
-        raise ConfigError(f"temperature {sampling.temperature} cannot be used; expected 0 (greedy) or above")
+    if not (sampling.temperature == 0 or COLDEST <= sampling.temperature < math.inf):
+        raise ConfigError(f"temperature {sampling.temperature} cannot be used; expected 0 (greedy) or {COLDEST} and above")
     if not 0 < sampling.top_p <= 1:
         raise ConfigError(f"top_p {sampling.top_p} cannot be used; expected above 0, at most 1")
     if sampling.max_tokens < 1 or "" in sampling.stop:

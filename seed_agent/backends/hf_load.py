@@ -70,7 +70,7 @@ def _kind(device: str, gpus: int) -> str:
     kind, _, index = device.partition(":")
     if kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < gpus:
         return kind
-    if device in ("cpu", "mps") and (device == "cpu" or load("torch").backends.mps.is_available()):
+    if device == "cpu":
         return kind
     there = f"{gpus} CUDA device(s)" if gpus else "no CUDA device"
     raise ConfigError(f"hf: device={device!r} cannot be used, torch sees {there} here; expected cpu, cuda or cuda:N")

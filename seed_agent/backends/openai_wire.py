@@ -151,5 +151,5 @@ class _Reply(BaseModel):
 def _leaves_open(text: str, stop: str) -> bool:
     """Whether ``stop`` is a closing tag and the last such tag in ``text`` is an opening one."""
     name = re.fullmatch(r"</(\w+)>", stop)
-    tags = re.findall(rf"<\s*(/?)\s*{name[1]}\s*>", text, re.IGNORECASE) if name else []
+    tags = re.findall(rf"<\s*+(/?)\s*+{name[1]}\s*+>", text, re.IGNORECASE) if name else []
     return bool(tags) and not tags[-1]

@@ -112,6 +112,13 @@ class ALFWorldEnv(AgentEnv):
         """Return the splits of ``data``, without upstream's extra ``valid_train``."""
         return tuple(split for split in make_source(str(data)).splits if split in cls.splits)
 
+    def identity(self) -> dict[str, Any]:
+        """Add the hash of the human sentences, which are no part of a task's content."""
+        if self._goal_style != "human":
+            return super().identity()
+        assert isinstance(self._source, OfficialSource)
+        return {**super().identity(), "data_sha256": self._source.human_goals_sha256(self.split)}
+
     def notices(self) -> list[str]:
         """Say what was skipped and how official data differ from the known release."""
         if not isinstance(self._source, OfficialSource):

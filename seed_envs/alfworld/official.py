@@ -45,6 +45,7 @@ class OfficialSource:
         """
         self.root = root
         self.folder = _games_folder(root)
+        self._human: dict[str, str] = {}
         self._opened: dict[str, tuple[TaskSet, Counter[str], dict[str, Row]]] = {}
 
     @property
@@ -90,6 +91,16 @@ class OfficialSource:
         if not goals:
             raise DataError(f"no human goal sentence in {path}; play this task with goal_style='templated'")
         return goals
+
+    def human_goals_sha256(self, split: str) -> str:
+        """Return the hash of all sentences people wrote for a split's games.
+
+        Raises:
+            DataError: when a game has none.
+        """
+        if split not in self._human:
+            self._human[split] = sha256_text(canonical([[t.id, self.human_goals(t)] for t in self.tasks(split)]))
+        return self._human[split]
 
     def describe(self, split: str) -> dict[str, Any]:
         """Return the counts of a split, what was skipped and how it compares with the release."""

@@ -91,7 +91,8 @@ class _FileTasks(LazyTasks):
         self._ends = list(accumulate(path.read_text(encoding="utf-8", errors="replace").count(";") for path in files))
         if not self._ends[-1]:
             raise DataError(f"the files in {folder} hold no levels; {HELP}")
-        super().__init__(name=f"boxoban/{split}", size=self._ends[-1], category=split.partition("-")[0])
+        release = "boxoban" if self._ends[-1] == RELEASED[split] else "boxoban-local"
+        super().__init__(name=f"{release}/{split}", size=self._ends[-1], category=split.partition("-")[0])
 
     def _place(self, index: int) -> tuple[str, int]:
         file = bisect_right(self._ends, index)

@@ -12,7 +12,7 @@ from seed_envs import paths
 from seed_envs.core import MAX_TEXT, AgentEnv, View
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.sokoban import engine, render, solver
-from seed_envs.sokoban.boxoban import BoxobanLevels
+from seed_envs.sokoban.boxoban import RELEASED, BoxobanLevels
 from seed_envs.sokoban.engine import DIRECTIONS
 from seed_envs.sokoban.generator import Level
 from seed_envs.sokoban.sources import RANDOM, SPLITS, EmbeddedRooms, RandomRooms, RoomSource
@@ -168,6 +168,12 @@ class SokobanEnv(AgentEnv):
     ) -> tuple[str, ...]:
         """Return the splits of these rooms."""
         return tuple(make_source(str(data), size, boxes).splits)
+
+    def notices(self) -> list[str]:
+        """Say how Boxoban levels on disk differ from the release."""
+        if not self.tasks.name.startswith("boxoban-local/"):
+            return []
+        return [f"{self.split}: {len(self.tasks)} levels, the release has {RELEASED[self.split]}"]
 
     def _space(self) -> spaces.Dict:
         text = Utf8(MAX_TEXT)
