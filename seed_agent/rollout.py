@@ -1,5 +1,6 @@
 """The one rollout loop, for evaluation and for training."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from seed_agent.trajectory import (
     decide_outcome,
     storable,
 )
-from seed_envs.errors import WorkerDied
+from seed_envs.errors import SeedError, WorkerDied
 from seed_envs.seeding import derive
 from seed_envs.tasks import Task
 from seed_envs.vector import EnvMaker, Failure, GroupVectorEnv
@@ -54,6 +55,10 @@ class _Playing:
     observation: Any = None
     info: Any = None
     turns: list[Turn] = field(default_factory=list)
+    seen: Seen | None = None
+    """The last observation, as it is recorded."""
+    ended: bool = False
+    truncated: bool = False
 
 
 def env_record(maker: EnvMaker, env: gym.Env[Any, Any]) -> EnvRecord:
@@ -87,12 +92,54 @@ def play(
 
 
 def _checked(answer: object) -> Decision | Failure:
-    """Return a decision whose texts can be stored, or a failure in place of anything else."""
+    """Return a decision whose parts can be recorded, or a failure in place of anything else."""
     if isinstance(answer, Failure):
         return answer
     if not isinstance(answer, Decision) or not isinstance(answer.action, str) or not isinstance(answer.reply, str):
-        return Failure("PolicyError", f"the policy answered {answer!r:.80}; expected a Decision with texts")
-    return replace(answer, action=storable(answer.action), reply=storable(answer.reply))
+        return Failure("PolicyError", f"the policy answered a {type(answer).__name__}; expected a Decision with texts")
+    decision = replace(answer, action=storable(answer.action), reply=storable(answer.reply))
+    try:
+        _turn(_Playing(_NOBODY, 0.0, seen=Seen.of("")), decision)
+    except (ValueError, TypeError, AttributeError) as error:
+        first = str(error).splitlines()
+        return Failure("PolicyError", f"the policy's Decision cannot be recorded: {' '.join(first[1:3]) or first}")
+    return decision
+
+
+def _turn(playing: _Playing, decision: Decision, reward: float = 0.0, info: Any = None) -> Turn:
+    info = info or {}
+    assert playing.seen is not None
+    return Turn(
+        observation=playing.seen,
+        reply=decision.reply,
+        token_ids=decision.token_ids,
+        logp=decision.logp,
+        action=decision.action,
+        format_ok=decision.format_ok,
+        admissible=info.get("admissible"),
+        effective=info.get("effective"),
+        reward=reward,
+        stop_reason=decision.stop_reason,
+        history_dropped=decision.history_dropped,
+        reason=storable(info.get("reason", "")),
+        format_reason=decision.format_reason,
+    )
+
+
+def _number(value: Any, what: str, *, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a finite number in a range.
+
+    Raises:
+        ValueError: saying what it is instead.
+    """
+    number = float(value)
+    if not math.isfinite(number) or not least <= number <= most:
+        limits = "" if least == -math.inf else f" from {least:g} to {most:g}"
+        raise ValueError(f"the {what} is {number}; expected a finite number{limits}")
+    return number
+
+
+_NOBODY = Request(Task("", "", "", ""))
 
 
 class _Table:
@@ -120,10 +167,10 @@ class _Table:
                 for row, p in fresh.items()
             )
             for (row, playing), answer in zip(fresh.items(), answers, strict=True):
-                if isinstance(answer, Failure):
-                    yield self._episode(playing, error=("env_error", answer))
+                failure = answer if isinstance(answer, Failure) else self._guarded(self._arrive, playing, answer)
+                if failure is not None:
+                    yield self._episode(playing, error=("env_error", failure))
                 else:
-                    playing.observation, playing.info = answer
                     self.rows[row] = playing
 
     def take_turn(self) -> Iterator[Episode]:
@@ -140,15 +187,44 @@ class _Table:
             playing = self.rows[row]
             if self.watch is not None:
                 self.watch(playing.request, len(playing.turns), decision)
-            if isinstance(answer, Failure):
-                playing.turns.append(self._turn(playing, decision))
-                yield self._episode(self.rows.pop(row), error=("env_error", answer))
-                continue
-            observation, reward, terminated, truncated, info = answer
-            playing.turns.append(self._turn(playing, decision, float(reward), info))
-            playing.observation, playing.info = observation, info
-            if terminated or truncated:
-                yield self._episode(self.rows.pop(row), truncated=truncated)
+            failure = answer if isinstance(answer, Failure) else self._guarded(self._pass, playing, answer, decision)
+            if failure is not None:
+                playing.turns.append(_turn(playing, decision))
+                yield self._episode(self.rows.pop(row), error=("env_error", failure))
+            elif playing.ended:
+                yield self._episode(self.rows.pop(row))
+
+    @staticmethod
+    def _guarded(take: Callable[..., None], *arguments: Any) -> Failure | None:
+        """Take in what an environment gave; what cannot be a record is that environment's failure.
+
+        Raises:
+            SeedError: when an image cannot be stored, which is not the environment's doing.
+        """
+        try:
+            take(*arguments)
+        except SeedError:
+            raise
+        except Exception as error:
+            return Failure.of(error)
+        return None
+
+    def _arrive(self, playing: _Playing, answer: Any) -> None:
+        """Take in an observation with its info."""
+        observation, info = answer
+        _number(info.get("score", 0.0), "score", least=0.0, most=1.0)
+        if not isinstance(info.get("instruction", ""), str):
+            raise TypeError(f"the instruction is {info['instruction']!r:.80}; expected a text")
+        playing.seen = self._seen(observation)
+        playing.observation, playing.info = observation, info
+
+    def _pass(self, playing: _Playing, answer: Any, decision: Decision) -> None:
+        """Take in what came of a turn; nothing of the episode is changed when it cannot be taken."""
+        observation, reward, terminated, truncated, info = answer
+        turn = _turn(playing, decision, _number(reward, "reward"), info)
+        self._arrive(playing, (observation, info))
+        playing.turns.append(turn)
+        playing.ended, playing.truncated = bool(terminated or truncated), bool(truncated)
 
     def _decide(self) -> Sequence[Decision | Failure]:
         situations = [
@@ -157,7 +233,7 @@ class _Table:
         ]
         try:
             answers = list(self.player.act(situations, self.envs))
-        except Exception as error:  # the one boundary between a policy and the run
+        except (Exception, SystemExit) as error:  # the one boundary between a policy and the run
             return [Failure.of(error)] * len(situations)
         if len(answers) != len(situations):
             wrong = Failure("PolicyError", f"the policy answered {len(answers)} of {len(situations)} situations")
@@ -168,29 +244,11 @@ class _Table:
         images: tuple[Image, ...] = ()
         if "image" in observation and self.save_image is not None:
             images = (self.save_image(observation["image"]),)
+        if not isinstance(observation["text"], str):
+            raise TypeError(f"the observation's text is {observation['text']!r:.80}; expected a text")
         return Seen.of(observation["text"], images)
 
-    def _turn(self, playing: _Playing, decision: Decision, reward: float = 0.0, info: Any = None) -> Turn:
-        info = info or {}
-        return Turn(
-            observation=self._seen(playing.observation),
-            reply=decision.reply,
-            token_ids=decision.token_ids,
-            logp=decision.logp,
-            action=decision.action,
-            format_ok=decision.format_ok,
-            admissible=info.get("admissible"),
-            effective=info.get("effective"),
-            reward=reward,
-            stop_reason=decision.stop_reason,
-            history_dropped=decision.history_dropped,
-            reason=storable(info.get("reason", "")),
-            format_reason=decision.format_reason,
-        )
-
-    def _episode(
-        self, playing: _Playing, *, truncated: bool = False, error: tuple[Outcome, Failure] | None = None
-    ) -> Episode:
+    def _episode(self, playing: _Playing, *, error: tuple[Outcome, Failure] | None = None) -> Episode:
         request, info, turns = playing.request, playing.info or {}, playing.turns
         success = error is None and bool(info.get("success"))
         return Episode(
@@ -204,11 +262,11 @@ class _Table:
             policy=self.player.name,
             env=self.env,
             turns=tuple(turns),
-            final=None if error or playing.observation is None else self._seen(playing.observation),
+            final=None if error else playing.seen,
             outcome=decide_outcome(
                 error=error[0] if error else None,
                 success=success,
-                truncated=truncated,
+                truncated=playing.truncated,
                 last_turn=turns[-1] if turns else None,
             ),
             success=success,

@@ -73,6 +73,8 @@ class Oracle:
     def _follow(self, situation: Situation, plan: list[str] | Failure) -> Decision | Failure:
         if isinstance(plan, Failure):
             return _random(situation) if self.noise and plan.type == _OUT_OF_REACH else plan
+        if not isinstance(plan, list | tuple) or not all(isinstance(action, str) for action in plan):
+            return Failure("OracleError", f"the oracle answered a {type(plan).__name__}; expected a list of texts")
         if not plan:
             return Failure("PolicyError", "the oracle's plan is empty although the episode goes on")
         return _scripted(plan[0])

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical, sha256_text
@@ -114,9 +114,17 @@ class Episode(_Record):
     """The observation after the last action; None when there is none because of an error."""
     outcome: Outcome
     success: bool
-    score: float
+    score: float = Field(ge=0, le=1)
     error: ErrorRecord | None = None
     timing: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> "Episode":
+        if self.success != (self.outcome == "success"):
+            raise ValueError(f"success is {self.success} but the outcome is {self.outcome}")
+        if self.failed_to_finish != (self.error is not None):
+            raise ValueError(f"the outcome is {self.outcome} and error is {self.error!r:.60}")
+        return self
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -148,7 +156,8 @@ def read_line(line: str) -> Episode:
         episode = Episode.model_validate_json(line)
     except ValueError as error:
         first = str(error).splitlines()
-        raise DataError(f"not an episode record: {' '.join(first[1:3]) or first[0]}") from None
+        said = [line.strip() for line in first[1:3] if "errors.pydantic.dev" not in line]
+        raise DataError(f"not an episode record: {' '.join(said) or first[0]}") from None
     if episode.schema_version > SCHEMA_VERSION:
         raise DataError(
             f"the record has schema version {episode.schema_version}; this version reads up to {SCHEMA_VERSION}: "

@@ -91,7 +91,7 @@ def _load_plugin(name: str) -> None:
             found = getattr(found, part)
         if attribute and callable(found):
             found()
-    except Exception as error:  # a plug-in is somebody else's code: whatever it raises, one line says so
+    except (Exception, SystemExit) as error:  # a plug-in is somebody else's code: whatever it raises, one line says so
         what = error if isinstance(error, ImportError | SeedError) else f"{type(error).__name__}: {error}"
         raise ConfigError(f"plug-in {name!r} cannot be loaded: {what}; expected module or module:function") from error
     _LOADED.add(name)

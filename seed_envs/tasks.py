@@ -150,6 +150,8 @@ class TaskSet(Sequence[Task]):
         text = str(amount).strip()
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             return self.fraction(text, seed=seed)
+        if len(text) > 18:
+            return self.sample(len(self), seed=seed) if text[0] != "-" else self.fraction(text, seed=seed)
         if int(text) <= 0:
             raise ConfigError(f"a limit of {text} tasks makes no run; expected a positive number")
         return self.sample(min(int(text), len(self)), seed=seed)
@@ -162,7 +164,9 @@ def exact_fraction(share: float | str | Fraction) -> Fraction:
         ConfigError: when it is not a number in (0, 1].
     """
     try:
-        exact = share if isinstance(share, Fraction) else Fraction(Decimal(str(share)))
+        number = Decimal(str(share)) if not isinstance(share, Fraction) else Decimal(1)
+        plain = number.is_finite() and 0 < number <= 1 and number.adjusted() > -30  # else its fraction is enormous
+        exact = share if isinstance(share, Fraction) else Fraction(number) if plain else Fraction(0)
     except (InvalidOperation, ValueError, OverflowError):
         exact = Fraction(0)
     if not 0 < exact <= 1:

@@ -5,6 +5,7 @@ import contextlib
 import multiprocessing
 import pickle
 import re
+import signal
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class _Local:
                 return getattr(env, method)(*args, **kwargs)
             found = env.get_wrapper_attr(method)
             return found(*args, **kwargs) if callable(found) else found
-        except Exception as error:  # the one boundary between an environment and the batch
+        except (Exception, SystemExit) as error:  # the one boundary between an environment and the batch
             if method == "reset" and not isinstance(error, SeedError):
                 self.drop(row)
             return Failure.of(error)
@@ -105,8 +106,6 @@ Call = tuple[int, str, tuple[Any, ...], dict[str, Any]]
 
 def _serve(pipe: Connection, make: Callable[[], Env], rows: Sequence[int]) -> None:
     """Answer calls until the pipe closes; runs in a worker process."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     local = _Local(make, rows)
     try:
@@ -153,11 +152,14 @@ class _Worker:
         self._pipe, child = context.Pipe()
         # not daemonic: an environment may start a process of its own
         process = context.Process(target=_serve, args=(child, self._make, self.rows), daemon=False)
+        # Ctrl-C is this process's to handle, also while the child still imports: it inherits the mask.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(f"workers need a maker they can import, such as EnvMaker(id): {error}") from error
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             child.close()
         self._process = process
         atexit.register(self.close)  # or the interpreter would wait for the process for ever

@@ -1,5 +1,6 @@
 """The rollout loop and the scripted policies: every task once, errors kept, nothing dropped."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from seed_agent.policy import Decision, Situation, make_player
 from seed_agent.rollout import Request, env_record, play
 from seed_agent.trajectory import (
     OUTCOMES,
+    EnvRecord,
     Episode,
     Seen,
     Turn,
@@ -18,7 +20,9 @@ from seed_agent.trajectory import (
     records_sha256,
 )
 from seed_envs import ConfigError, DataError, EnvMaker, GroupVectorEnv, SeedError, UnknownName
+from seed_envs.core import AgentEnv, View
 from seed_envs.errors import WorkerDied
+from seed_envs.tasks import Task, TaskSet
 from seed_envs.vector import Failure
 
 MAKER = EnvMaker("seed_envs/ALFWorld-v0", {"split": "valid_seen"})
@@ -103,6 +107,12 @@ class Stubborn:
             return []
         if self.what == "odd":
             return [Decision("x", None)] * len(situations)  # type: ignore[arg-type]
+        if self.what == "stop":
+            return [Decision("x", "x", stop_reason="later")] * len(situations)  # type: ignore[arg-type]
+        if self.what == "tokens":
+            return [Decision("x", "x", token_ids="abc")] * len(situations)  # type: ignore[arg-type]
+        if self.what == "exit":
+            raise SystemExit("bye")
         if self.what == "surrogates":
             return [Decision("<action>\ud800</action>", "go \udfff")] * len(situations)
         return [Decision("I ponder", "", format_ok=False, stop_reason="length")] * len(situations)
@@ -121,7 +131,7 @@ def test_a_broken_policy_ends_its_episodes_with_the_reason(what: str, outcome: s
         assert all(e.error is None and len(e.turns) == 30 for e in episodes)
 
 
-@pytest.mark.parametrize("what", ["short", "odd"])
+@pytest.mark.parametrize("what", ["short", "odd", "stop", "tokens", "exit"])
 def test_a_policy_that_answers_nonsense_is_a_policy_error_not_a_crash(what: str) -> None:
     episodes = run(Stubborn(what), count=3)
     assert [e.outcome for e in episodes] == ["policy_error"] * 3
@@ -221,3 +231,57 @@ def test_a_replay_file_without_episodes_is_refused(tmp_path: Path, content: str)
     file.write_text(content)
     with pytest.raises(DataError, match=r"trajectories\.jsonl"):
         make_player(f"scripted:replay:{file}")
+
+
+class Torn(AgentEnv):
+    """Gives what cannot be a record, in one task of three."""
+
+    tasks = TaskSet(Task(f"toy/{n}", "test", "c", "0" * 64) for n in range(3))
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def _begin(self, task: Task, seed: int) -> View:
+        self.bad = task.id == "toy/1"
+        self.instruction = "do it"
+        return self._shown("reset")
+
+    def _act(self, action: str) -> View:
+        if self.bad and self.what == "exit":
+            raise SystemExit("bye")
+        return self._shown("step", terminated=True, success=True)
+
+    def _shown(self, when: str, **changes: Any) -> View:
+        bad: dict[str, Any] = {
+            "text at reset": {"text": None}, "text at step": {"text": None}, "nan": {"reward": float("nan")},
+            "score": {"score": 9.0}, "inf score": {"score": float("inf")},
+        }.get(self.what, {})  # fmt: skip
+        if not self.bad or (when == "reset") != (self.what == "text at reset"):
+            bad = {}
+        return View(**{"text": "seen", "admissible_actions": ["go"], "score": 1.0, **changes, **bad})
+
+    def oracle(self) -> Any:
+        return 5 if self.bad and self.what == "plan" else ["go"]
+
+
+@pytest.mark.parametrize("what", ["text at reset", "text at step", "nan", "score", "inf score", "exit", "plan"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_cannot_be_recorded_ends_its_own_episode_alone(what: str, batch: int) -> None:
+    envs = GroupVectorEnv(lambda: Torn(what), num_tasks=batch)
+    record = EnvRecord(id="toy", version="0", max_turns=None, manifest="m", manifest_sha256="0")
+    episodes = {
+        e.task_id: e for e in play([Request(t) for t in Torn.tasks], make_player("scripted:oracle"), envs, record)
+    }
+    broke = episodes.pop("toy/1")
+    assert broke.outcome == ("policy_error" if what == "plan" else "env_error") and broke.error is not None
+    assert [e.outcome for e in episodes.values()] == ["success"] * 2
+    assert read_line(broke.to_line()) == broke
+
+
+@pytest.mark.parametrize(("key", "value"), [("success", False), ("outcome", "failure"), ("score", 1.5), ("error", "x")])
+def test_a_record_that_contradicts_itself_is_refused(key: str, value: Any) -> None:
+    (episode,) = run(make_player("scripted:oracle"), count=1)
+    row = json.loads(episode.to_line())
+    row[key] = {"type": "E", "message": "m"} if key == "error" else value
+    with pytest.raises(DataError, match="not an episode record"):
+        read_line(json.dumps(row))

@@ -17,7 +17,7 @@ from seed_agent.skills.insert import insert_skill
 from seed_agent.skills.model import ModelAnnotator
 from seed_agent.skills.rules import RulesAnnotator
 from seed_agent.skills.skill import ParseFailure, Skill, tally
-from seed_agent.trajectory import Episode, Seen
+from seed_agent.trajectory import Episode, ErrorRecord, Seen
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.sokoban import engine
 from seed_envs.vector import Failure
@@ -173,7 +173,8 @@ def test_what_an_agent_wrote_cannot_get_through_the_rules() -> None:
 
 
 def test_an_episode_without_turns_has_no_skill() -> None:
-    (result,) = RulesAnnotator().annotate([episode([], success=False, outcome="env_error", score=0.0)])
+    broke = episode([], success=False, outcome="env_error", error=ErrorRecord(type="E", message="m"), score=0.0)
+    (result,) = RulesAnnotator().annotate([broke])
     assert isinstance(result, ParseFailure) and result.kind == "empty"
 
 

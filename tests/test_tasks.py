@@ -228,3 +228,16 @@ def test_an_unknown_split_names_what_there_is() -> None:
         resolve_split("tset", ("train", "test"))
     with pytest.raises(UnknownName, match="known: train"):
         resolve_split("unseen", ("train",))
+
+
+@pytest.mark.parametrize("share", ["1e-999999999", "1e999999999", "NaN", "sNaN", "-Infinity"])
+def test_enormous_exponents_are_refused_at_once(share):
+    with pytest.raises(ConfigError):
+        exact_fraction(share)
+
+
+def test_a_limit_of_thousands_of_digits_means_all():
+    tasks = TaskSet(Task(f"t{n}", "train", "c", "0") for n in range(3))
+    assert len(tasks.limit("9" * 5000)) == 3
+    with pytest.raises(ConfigError):
+        tasks.limit("-" + "9" * 5000)

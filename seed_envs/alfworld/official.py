@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -125,8 +126,8 @@ class OfficialSource:
     def _read(self, split: str) -> tuple[TaskSet, Counter[str], dict[str, Row]]:
         index = _Index(self.folder, split)
         rows = {}
-        for trial, stat in _trials(self.folder / split):
-            rows[trial] = index.row(trial, stat)
+        for trial, found in _trials(self.folder / split):
+            rows[trial] = index.row(trial, found)
         index.save(rows)
         skipped = Counter(row["skip"] for row in rows.values() if "skip" in row)
         games = {trial: row for trial, row in rows.items() if "skip" not in row}
@@ -174,7 +175,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; {HELP}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(
             f"{path} is not valid JSON (half extracted?); delete its folder and fetch the data anew"
         ) from None
@@ -211,10 +212,10 @@ def _trials(folder: Path) -> Iterator[tuple[str, os.stat_result | None]]:
     for task in _folders(folder):
         for trial in _folders(folder / task):
             try:
-                stat = (folder / task / trial / GAME_FILE).stat()
+                found = (folder / task / trial / GAME_FILE).stat()
             except OSError:
-                stat = None
-            yield f"{task}/{trial}", stat
+                found = None
+            yield f"{task}/{trial}", found if found and stat.S_ISREG(found.st_mode) else None
 
 
 def _folders(folder: Path) -> list[str]:
@@ -238,13 +239,13 @@ class _Index:
             pass  # no index or a torn one: read the games again
         self._stored = dict(self._known)
 
-    def row(self, trial: str, stat: os.stat_result | None) -> Row:
+    def row(self, trial: str, found: os.stat_result | None) -> Row:
         """Return the row of a game, from the index when the file is unchanged."""
         if "movable" in trial or "Sliced" in trial:
             return {"skip": "movable or sliced"}
-        if stat is None:
+        if found is None:
             return {"skip": "without a game file"}
-        stamp = {"size": stat.st_size, "mtime": stat.st_mtime_ns}
+        stamp = {"size": found.st_size, "mtime": found.st_mtime_ns}
         known = self._known.get(trial, {})
         if all(known.get(key) == value for key, value in stamp.items()):
             return known

@@ -11,7 +11,7 @@ from typing import Literal
 
 from seed_envs.check.checks import CHECKS
 from seed_envs.check.subject import Env, NotApplicable, Subject
-from seed_envs.errors import ConfigError, UnknownName
+from seed_envs.errors import ConfigError, SeedError, UnknownName
 from seed_envs.vector import EnvMaker
 
 __all__ = ["CHECKS", "Finding", "NotApplicable", "Report", "Subject", "check_env"]
@@ -75,7 +75,12 @@ def check_env(make: str | Callable[[], Env], *, max_tasks: int = 8, only: Iterab
         if name not in CHECKS:
             raise UnknownName("check", name, CHECKS)
     subject = Subject(EnvMaker(make) if isinstance(make, str) else make, max_tasks)
-    subject.make().close()
+    try:
+        subject.make().close()
+    except SeedError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"the environment cannot be made: {type(error).__name__}: {error}") from error
     title = make if isinstance(make, str) else getattr(make, "id", getattr(make, "__name__", repr(make)))
     return Report(str(title), tuple(_run(name, subject) for name in names))
 
@@ -87,7 +92,7 @@ def _run(name: str, subject: Subject) -> Finding:
         return Finding(name, "not applicable", str(why))
     except AssertionError as error:
         return Finding(name, "failed", str(error) or "an assertion without a message")
-    except Exception as error:  # a broken environment may raise anything
+    except (Exception, SystemExit) as error:  # a broken environment may raise anything
         message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Gymnasium colours its warnings
-        return Finding(name, "failed", f"{type(error).__name__}: {message}")
+        return Finding(name, "failed", f"{type(error).__name__}: {' '.join(message.split())}")
     return Finding(name, "ok")

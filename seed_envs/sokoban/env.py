@@ -53,7 +53,8 @@ def read_size(size: Size) -> tuple[int, int]:
         ConfigError: when it is neither.
     """
     found = re.fullmatch(r"(\d{1,4})x(\d{1,4})", size) if isinstance(size, str) else None
-    values = [int(n) for n in found.groups()] if found else [] if isinstance(size, str) else list(size)
+    pair: list[Any] = [] if isinstance(size, str) or not isinstance(size, Sequence) else list(size)
+    values = [int(n) for n in found.groups()] if found else pair
     if len(values) != 2 or any(type(value) is not int for value in values):
         raise ConfigError(f"{size!r} is no room size; expected rows and columns such as '6x6' or (6, 6)")
     return values[0], values[1]
