@@ -11,16 +11,18 @@ from typing import Any, TypeVar
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
+from pydantic import ValidationError
 
 from harness.players import Seat, Seats, Speech, check_flags, limited
 from harness.summary import Key
 from seed_agent.rollout import Request, env_record
-from seed_agent.trajectory import EnvRecord
+from seed_agent.trajectory import EnvRecord, storable
 from seed_envs.cli.catalogue import resolve
-from seed_envs.errors import ConfigError, SeedError, UnknownName
+from seed_envs.cli.foreign import call, closing
+from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.registry import load_plugins
 from seed_envs.seeding import canonical, sha256_text
-from seed_envs.tasks import TaskSet, resolve_split
+from seed_envs.tasks import Task, TaskSet, resolve_split
 from seed_envs.vector import EnvMaker
 
 T = TypeVar("T")
@@ -155,7 +157,7 @@ def make_plans(options: Options) -> list[RunPlan]:
     """
     named = [name.rpartition(":") for name in options.envs]
     plugins = tuple(dict.fromkeys([*options.plugins, *(module for module, _, _ in named if module)]))
-    _attempt("a plug-in", lambda: load_plugins(plugins))
+    call("a plug-in", lambda: load_plugins(plugins))
     env_ids = list(dict.fromkeys(resolve(env_id, suite_ids()) for _, _, env_id in named))
     env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
     check_flags(options.speech, options.policies)
@@ -165,21 +167,10 @@ def make_plans(options: Options) -> list[RunPlan]:
     for env_id in env_ids:
         splits = _resolve(env_id, options, plugins)
         for spec in dict.fromkeys(options.policies):
-            seat = _attempt(f"policy {spec}", partial(seats.seat, spec, env_id, image=splits[0].image))
+            seat = call(f"policy {spec}", partial(seats.seat, spec, env_id, image=splits[0].image))
+            _check_text(f"the name of policy {spec}", seat.name)
             plans.append(RunPlan(env_id, splits, seat, options.attempts, options.seed))
     return _with_folders(plans, options)
-
-
-def _attempt(what: str, make: Callable[[], T]) -> T:
-    """Call third-party code that makes ``what``; whatever it raises becomes one line."""
-    try:
-        return make()
-    except SeedError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{what} cannot be made: {type(error).__name__}: {error}; add --traceback to see where"
-        ) from error
 
 
 def _with_folders(plans: Sequence[RunPlan], options: Options) -> list[RunPlan]:
@@ -201,6 +192,14 @@ def _with_folders(plans: Sequence[RunPlan], options: Options) -> list[RunPlan]:
     return list(placed.values())
 
 
+def _check_text(what: str, value: object) -> None:
+    """Refuse what records cannot hold as text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is {type(value).__name__}; expected text (str)")
+    if storable(value) != value:
+        raise ConfigError(f"{what}, {value!a}, holds a lone surrogate; expected text that UTF-8 can hold")
+
+
 def slug(name: str) -> str:
     """Return ``name`` as a file name that needs no quoting, at most 80 characters."""
     text = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.")
@@ -215,8 +214,10 @@ class _Environment:
             raise UnknownName("environment", env_id, suite_ids())
         entry: Any = gym.registry[env_id].entry_point
         self.id, self.options, self.plugins = env_id, options, plugins
-        self.creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-        parameters = inspect.signature(self.creator).parameters
+        self.creator: Any = entry
+        if isinstance(entry, str):
+            self.creator = call(env_id, lambda: load_env_creator(entry), problem="cannot be imported")
+        parameters = call(env_id, lambda: inspect.signature(self.creator)).parameters
         self.takes_split = "split" in parameters
         given = dict(options.settings)
         if options.backend is not None:
@@ -229,20 +230,23 @@ class _Environment:
     def make(self, kwargs: Mapping[str, Any]) -> tuple[EnvMaker, gym.Env[Any, Any]]:
         limit = {} if self.options.max_turns is None else {"max_episode_steps": self.options.max_turns}
         maker = EnvMaker(self.id, {**kwargs, **limit}, self.plugins)
-        return maker, _attempt(self.id, maker)
+        return maker, call(self.id, maker)
 
     def split_names(self) -> tuple[str, ...]:
         """Return the splits to play: those named, else all but training splits, else all."""
         listing = getattr(self.creator, "split_names", None) if self.takes_split else None
         named = self.options.splits
         if listing is not None:
-            known = tuple(_attempt(self.id, lambda: listing(**self.kwargs)))
+            known = self._ask(lambda: tuple(listing(**self.kwargs)))
         elif self.takes_split and named:
             return named  # the constructor knows best
         else:
-            env = self.make(self.kwargs)[1]
-            known = tuple(sorted({task.split for task in self.tasks(env)}))
-            env.close()
+            with closing(self.make(self.kwargs)[1]) as env:
+                known = tuple(sorted({task.split for task in self.tasks(env)}))
+        if not known:
+            raise ConfigError(f"{self.id} has no splits and no tasks; there is nothing to play")
+        for name in known:
+            _check_text(f"a split of {self.id}", name)
         if named:
             wanted = {resolve_split(name, known) for name in named}
             return tuple(name for name in known if name in wanted)
@@ -253,25 +257,42 @@ class _Environment:
             tasks, _ = env.get_wrapper_attr("tasks"), env.get_wrapper_attr("identity")
         except AttributeError:
             raise ConfigError(f"{self.id} is no environment of this suite: it has no tasks or no identity()") from None
-        return tasks if isinstance(tasks, TaskSet) else TaskSet(tasks)
+        found = self._ask(lambda: tasks if isinstance(tasks, TaskSet) else TaskSet(tasks))
+        for task in found:
+            if not isinstance(task, Task):
+                raise ConfigError(f"the tasks of {self.id} are {type(task).__name__}; expected seed_envs.tasks.Task")
+            for what in ("id", "split", "category", "sha256"):
+                _check_text(f"the {what} of a task of {self.id}", getattr(task, what))
+        return found
 
     def plan(self, split: str) -> SplitPlan:
         """Open ``split`` once to learn its tasks and what the records say about it."""
         kwargs = {**self.kwargs, "split": split} if self.takes_split else self.kwargs
         maker, env = self.make(kwargs)
-        try:
+        with closing(env):
             tasks = self.tasks(env)
             if not self.takes_split:
                 tasks = TaskSet((task for task in tasks if task.split == split), name=tasks.name)
             if not len(tasks):
                 raise ConfigError(f"split {split} of {self.id} has no tasks")
-            notices: list[str] = getattr(env.unwrapped, "notices", list)()
-            record = env_record(EnvMaker(self.id, kwargs), env)
-            record = record.model_copy(update={"kwargs": _portable(kwargs, tasks[0].split, record.manifest)})
+            record = self._ask(lambda: self._record(env, kwargs, tasks[0].split))
+            notices: tuple[str, ...] = self._ask(lambda: tuple(map(str, getattr(env.unwrapped, "notices", list)())))
             image = "image" in getattr(env.observation_space, "spaces", {})
-            return SplitPlan(tasks[0].split, maker, tasks, record, tuple(notices), image)
-        finally:
-            env.close()
+            return SplitPlan(tasks[0].split, maker, tasks, record, notices, image)
+
+    def _record(self, env: gym.Env[Any, Any], kwargs: Mapping[str, Any], split: str) -> EnvRecord:
+        try:
+            record = env_record(EnvMaker(self.id, dict(kwargs)), env)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise ConfigError(f"identity() of {self.id}: {wrong['loc'][0]}: {wrong['msg']}") from None
+        record = record.model_copy(update={"kwargs": _portable(kwargs, split, record.manifest)})
+        _check_text(f"what the records say about {self.id}", canonical(record.model_dump(mode="json")))
+        return record
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Ask the environment something; whatever it raises becomes one line."""
+        return call(self.id, question, problem="cannot be planned")
 
 
 def _portable(kwargs: Mapping[str, Any], split: str, manifest: str) -> dict[str, Any]:
@@ -315,7 +336,7 @@ def read_ids(path: Path) -> list[str]:
         ConfigError: when the file cannot be read, lists nothing, or lists an id twice.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"cannot read {path}: {reason}; --ids expects a file with one task id a line") from None

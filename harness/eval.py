@@ -9,25 +9,39 @@ stopped. Exit codes: 0 ok; 1 finished, but episodes broke (they count as failure
 be played as asked; 130 interrupted.
 """
 
+# ruff: noqa: E402  (Ctrl-C is dealt with before the imports that take long)
+
 import argparse
-import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+
+def _leave(*_: object) -> None:
+    """End at once: what an interrupt does while modules are imported and nothing is at stake."""
+    with suppress(OSError):
+        os.write(2, b"interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _leave)
 
 from harness.config import FLAGS, POLICIES, Options, RunPlan, make_plans
 from harness.players import Speech
 from harness.progress import Meter
 from harness.provenance import collect
-from harness.records import Loaded, load
 from harness.report import write_report
-from harness.runs import OURS, RECORDS, REPORT, Run, check
+from harness.runs import OURS, REPORT, Run, check, kept
 from harness.table import show
 from seed_agent.rollout import play
+from seed_envs.cli.catalogue import read_value
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
+from seed_envs.cli.foreign import results_only
 from seed_envs.errors import ConfigError
 from seed_envs.presets import PRESETS
 from seed_envs.vector import GroupVectorEnv
@@ -43,18 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     options = _options(args)
-    plans = make_plans(options)
+    with results_only():
+        plans = make_plans(options)
     states = [check(plan, fresh=args.fresh) for plan in plans]
     for notice in dict.fromkeys(n for plan in plans for split in plan.splits for n in split.notices):
         note(f"note: {notice}")
     if args.dry_run:
-        found = [load(p.folder / RECORDS, p) if s else Loaded() for p, s in zip(plans, states, strict=True)]
-        kept = [sum(not row.failed_to_finish for row in records.rows.values()) for records in found]
-        _show_plans(plans, kept, as_json=args.json)
+        found = [kept(plan, state) for plan, state in zip(plans, states, strict=True)]
+        counts = [sum(not row.failed_to_finish for row in records.rows.values()) for records in found]
+        _show_plans(plans, counts, as_json=args.json)
         return OK
     code, results = OK, []
     for plan in plans:
-        summary = _evaluate(plan, options, argv, fresh=args.fresh)
+        with results_only():
+            summary = _evaluate(plan, options, argv, fresh=args.fresh)
         if summary is None:
             return INTERRUPTED
         code = FAILED if summary["errors"] else code
@@ -123,7 +139,7 @@ def _note_errors(run: Run) -> None:
         note("repeat the command to play the episodes that broke again")
 
 
-def _show_plans(plans: Sequence[RunPlan], kept: Sequence[int], *, as_json: bool) -> None:
+def _show_plans(plans: Sequence[RunPlan], counts: Sequence[int], *, as_json: bool) -> None:
     found = [
         {
             "env": plan.env_id,
@@ -138,7 +154,7 @@ def _show_plans(plans: Sequence[RunPlan], kept: Sequence[int], *, as_json: bool)
             "files": list(OURS),
             "config": plan.config,
         }
-        for plan, count in zip(plans, kept, strict=True)
+        for plan, count in zip(plans, counts, strict=True)
     ]
     if as_json:
         say_json({"runs": found})
@@ -253,10 +269,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {text!r} is no setting; expected KEY=VALUE, for example goal_style=human")
     if key in FLAGS:
         raise ConfigError(f"--set {key} has a flag of its own: {FLAGS[key]}")
-    try:
-        return key, json.loads(value, parse_constant=str)
-    except ValueError:
-        return key, value
+    return key, read_value(value)
 
 
 def _natural(text: str) -> int:
@@ -273,12 +286,14 @@ def _positive(text: str) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does."""
+    """Let SIGTERM end a run as Ctrl-C does, and Ctrl-C as Python has it."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     try:
+        if signal.getsignal(signal.SIGINT) is _leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         before = signal.signal(signal.SIGTERM, interrupt)
     except ValueError:  # not in the main thread
         yield

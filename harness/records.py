@@ -121,11 +121,18 @@ def load(path: Path, plan: RunPlan) -> Loaded:
                 row = Row.of(episode)
                 merge(found.rows, row)
             except (DataError, UnicodeDecodeError) as error:
-                raise DataError(f"{path}:{number}: {error}; remove the line or start over with --fresh") from None
+                raise DataError(f"{path}:{number}: {_advised(str(error))}") from None
             if row.failed_to_finish:
                 found.broke[row.key] += 1
             found.size += len(line)
     return found
+
+
+def _advised(message: str) -> str:
+    """Return ``message`` with what to do about it, unless it says so itself."""
+    if "pip install" in message:
+        return message
+    return f"{message.partition('; remove')[0]}; remove the line or start over with --fresh"
 
 
 def _with_last(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
@@ -143,7 +150,7 @@ def _torn(line: bytes) -> bool:
     """Whether the last line was not written whole."""
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return not line.endswith(b"\n")
 

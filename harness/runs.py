@@ -16,10 +16,10 @@ from harness.provenance import now
 from harness.records import ELSEWHERE, Loaded, Records, WriteFailed, load
 from harness.summary import Row, merge, summarise_rows, to_bytes
 from seed_agent.rollout import Request
-from seed_agent.trajectory import Episode, Image
+from seed_agent.trajectory import Episode, Image, records_sha256
 from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.files import write_atomically
-from seed_envs.seeding import canonical
+from seed_envs.seeding import canonical, sha256_text
 from seed_envs.tasks import compare_manifests, read_manifest, write_manifest
 
 RUN_VERSION = 1
@@ -36,6 +36,9 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         ConfigError: when the folder holds something else than a run.
         DataError: when ``run.json`` cannot be read or is of a newer version.
     """
+    for name in (RUN, RECORDS, SUMMARY, REPORT, TASKS):
+        if (folder / name).is_dir():
+            raise ConfigError(f"{folder / name} is a directory; remove it or {ELSEWHERE}")
     for parent in list(folder.absolute().parents)[:2]:
         if (parent / RUN).exists():
             raise ConfigError(f"{folder} lies inside the run {parent}; {ELSEWHERE}")
@@ -47,19 +50,28 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         if others:
             raise ConfigError(f"{folder} is no run of this program (it holds {others[0]} and no {RUN}); {ELSEWHERE}")
         return None
+    return _read_state(path)
+
+
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_bytes())
         version = state["schema_version"]
-        state["digest"], state["config"], state["provenance"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} cannot be read ({type(error).__name__}); remove the folder by hand or {ELSEWHERE}"
-        ) from None
-    if version > RUN_VERSION:
-        raise DataError(
-            f"{path} has schema version {version}; this version reads up to {RUN_VERSION}: pip install -U seed-suite"
-        )
+        if version > RUN_VERSION:
+            raise DataError(
+                f"{path} has schema version {version}; this version reads up to {RUN_VERSION}: "
+                "pip install -U seed-suite"
+            )
+        types = [type(state[key]) for key in ("status", "digest", "config", "provenance")]
+        if types != [str, str, dict, list] or not all(isinstance(start, dict) for start in state["provenance"]):
+            raise _damaged(path, "not as it was written")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(path, type(error).__name__) from None
     return dict(state)
+
+
+def _damaged(path: Path, how: str) -> DataError:
+    return DataError(f"{path} cannot be read ({how}); remove the folder by hand or {ELSEWHERE}")
 
 
 def _begun(path: Path) -> bool:
@@ -78,12 +90,58 @@ def check(plan: RunPlan, *, fresh: bool = False) -> dict[str, Any] | None:
     state = read_run(plan.folder)
     if state is None or fresh:
         return None
+    _check_state(plan.folder / RUN, state)
     if state["digest"] != plan.digest:
         raise ConfigError(
             f"{plan.folder} holds another run: {'; '.join(_differences(state['config'], plan))}; "
             f"{ELSEWHERE}, or start over with --fresh"
         )
     return state
+
+
+def _check_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Refuse a ``run.json`` that was edited: its configuration has the digest, and a start is noted."""
+    try:
+        sound = bool(state["provenance"]) and sha256_text(canonical(state["config"])) == state["digest"]
+        for split in state["config"]["splits"].values():
+            [split[key] for key in ("manifest", "data_sha256", *HASHES)]
+        _to_bytes(state)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, type(error).__name__) from None
+    if not sound:
+        raise _damaged(path, "its configuration is not the one that was written")
+
+
+def kept(plan: RunPlan, state: Mapping[str, Any] | None) -> Loaded:
+    """Return the records that ``plan`` goes on with, ``state`` being what ``check`` returned.
+
+    Raises:
+        DataError: when a line is no record of the run, or the records were changed after it was finished.
+    """
+    if state is None:
+        return Loaded()
+    found = load(plan.folder / RECORDS, plan)
+    if state["status"] == "finished" and found.rows.keys() == plan.episodes.keys():
+        before, after = _summarised(plan.folder / SUMMARY), records_sha256(row.sha256 for row in found.rows.values())
+        if before not in (None, after):
+            raise DataError(
+                f"the records in {plan.folder} changed since the run was finished: {SUMMARY} is of others; "
+                f"start over with --fresh or {ELSEWHERE}"
+            )
+    return found
+
+
+def _summarised(path: Path) -> Any:
+    """Return the hash of the records that a summary is of; None where there is none to read."""
+    try:
+        return json.loads(path.read_bytes())["records_sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _to_bytes(state: Mapping[str, Any]) -> bytes:
+    """Return the content of ``run.json``; what UTF-8 cannot hold (of a path, say) becomes ``?``."""
+    return (json.dumps(state, indent=2, ensure_ascii=False) + "\n").encode(errors="replace")
 
 
 def _differences(there: Mapping[str, Any], plan: RunPlan) -> list[str]:
@@ -154,7 +212,7 @@ class Run:
 
     def _begin(self, options: dict[str, Any], provenance: dict[str, Any], fresh: bool) -> None:
         state = check(self.plan, fresh=fresh)
-        found = load(self.folder / RECORDS, self.plan) if state else Loaded()
+        found = kept(self.plan, state)
         if fresh:
             self._erase()
         self._sweep()
@@ -257,7 +315,7 @@ class Run:
         self._write_state()
 
     def _write_state(self) -> None:
-        self._write(RUN, (json.dumps(self._state, indent=2, ensure_ascii=False) + "\n").encode())
+        self._write(RUN, _to_bytes(self._state))
 
     def _write_tasks(self) -> None:
         new, path = self.folder / f".{TASKS}.new", self.folder / TASKS

@@ -25,6 +25,12 @@ ALFWORLD, SOKOBAN = OURS = ("seed_envs/ALFWorld-v0", "seed_envs/Sokoban-v0")
 TOY = ("--plugin", "toy_suite:register")
 
 
+CALLED = (
+    "error: a plug-in, environment or policy called sys.exit({}); it is to raise an error instead; "
+    "add --traceback to see where\n"
+)
+
+
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs a command in this process: (code, stdout, stderr)."""
@@ -54,8 +60,10 @@ def without_other_tests_environments(monkeypatch: pytest.MonkeyPatch) -> None:
         (PermissionError(13, "Permission denied", "/x"), 2, "error: Permission denied: /x\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (BrokenPipeError(), 141, ""),
-        (SystemExit(0), 0, ""),
-        (SystemExit(3), 3, ""),
+        (common.ParserExit(0), 0, ""),
+        (SystemExit(0), 2, CALLED.format("0")),
+        (SystemExit(), 2, CALLED.format("")),
+        (SystemExit("no"), 2, CALLED.format("'no'")),
     ],
 )
 def test_guarded(capsys: pytest.CaptureFixture[str], error: BaseException, code: int, said: str) -> None:

@@ -5,13 +5,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-import eval_plugin  # noqa: F401  (registers the environment and policies)
+import eval_plugin
 import pytest
 
 import harness.__main__
 from harness import eval, runs
 from harness.progress import Meter
+from seed_agent.policy import POLICIES
+from seed_envs.tasks import Task, TaskSet
 
 SPELL = ("--env", "evaltoy/Spell-v0", "--set", "size=4")
 TOY = Path(__file__).parent / "toy_plugin"
@@ -167,6 +170,9 @@ def test_dry_run_checks_and_writes_nothing(command, tmp_path):
         ([*SPELL, "--set", "colour=red"], "does not take 'colour'"),
         ([*SPELL, "--set", "colour"], "--set 'colour' is no setting; expected KEY=VALUE"),
         ([*SPELL, "--set", "split=train"], "--set split has a flag of its own: --split"),
+        ([*SPELL, "--set", "colour=" + "[" * 100_000], "is nested too deeply"),
+        ([*SPELL, "--set", "colour=\udcff"], "is no UTF-8 text"),
+        ([*SPELL, "--policy", "spell:\udcff"], "holds a lone surrogate"),
         ([*SPELL, "--max-turns", "0"], "argument --max-turns: 0 is too few"),
         ([*SPELL, "--attempts", "two"], "argument --attempts: 'two' is not a whole number"),
         ([*SPELL, "--workers", "-1"], "--workers"),
@@ -187,6 +193,63 @@ def test_bad_input_is_one_line_and_exit_2(command, tmp_path, args, message):
     assert (code, out) == (2, ""), err
     assert message in err and err.count("\n") == 1 and "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+def _raises(*_args, **_kwargs):
+    raise RuntimeError("boom")
+
+
+def _exits(*_args, **_kwargs):
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("identity", _raises, "cannot be planned: RuntimeError: boom"),
+        ("identity", lambda self: None, "cannot be planned: TypeError"),
+        ("identity", lambda self: {"version": 1, "manifest": "x", "manifest_sha256": "y"}, "identity() of"),
+        ("split_names", _raises, "cannot be planned: RuntimeError: boom"),
+        ("split_names", lambda **_: (), "has no splits"),
+        ("split_names", lambda **_: (None,), "a split of evaltoy/Spell-v0 is NoneType"),
+        ("notices", _exits, "cannot be planned: it called sys.exit(0)"),
+        ("__init__", _exits, "cannot be made: it called sys.exit(0)"),
+        ("tasks", property(lambda self: None, lambda *_: None), "cannot be planned: TypeError"),
+        ("tasks", property(lambda self: [1, 2], lambda *_: None), "evaltoy/Spell-v0"),
+        ("tasks", property(lambda self: TaskSet([]), lambda *_: None), "has no tasks"),
+        ("tasks", property(lambda self: _tasks(id="\ud800"), lambda *_: None), "'\\ud800', holds a lone surrogate"),
+        ("tasks", property(lambda self: _tasks(category=None), lambda *_: None), "the category of a task"),
+    ],
+)  # fmt: skip
+def test_a_broken_environment_is_one_line_and_exit_2(command, monkeypatch, tmp_path, attribute, value, message):
+    monkeypatch.setattr(eval_plugin.Spell, attribute, value, raising=False)
+    monkeypatch.setattr(eval_plugin.Spell, "close", _raises)
+    code, out, err = command("--env", "evaltoy/Spell-v0", "--policy", "spell:wavers")
+    assert (code, out) == (2, ""), err
+    assert message in err and err.count("\n") == 1 and "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_exits, "policy odd:x cannot be made: it called sys.exit(0)"),
+        (lambda rest: None, "policy odd:x cannot be made: AttributeError"),
+        (lambda rest: SimpleNamespace(name=None), "the name of policy odd:x is NoneType; expected text"),
+    ],
+)
+def test_a_broken_policy_is_one_line_and_exit_2(command, monkeypatch, make, message):
+    monkeypatch.setitem(POLICIES._entries, "odd", make)
+    code, out, err = command(*SPELL, "--policy", "odd:x")
+    assert (code, out) == (2, "") and message in err and err.count("\n") == 1
+
+
+def _tasks(**fields):
+    """Return a task set that cannot be recorded; a class that checks less than ``TaskSet`` may do."""
+    task = Task(**{"id": "a", "split": "seen", "category": "c", "sha256": "0", **fields})
+    tasks = TaskSet([])
+    tasks._tasks, tasks._by_id = (task,), {task.id: task}
+    return tasks
 
 
 def test_traceback_is_shown_on_request(command):

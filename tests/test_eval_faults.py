@@ -251,3 +251,88 @@ def test_no_old_summary_stands_beside_records_that_grow(command, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(runs.Run, "add", interrupt)
         assert "repeat the command without --fresh to go on" in command("--fresh")[2]
+
+
+def test_a_path_that_is_no_utf8_is_played_and_recorded(start):
+    out = os.fsdecode(b"run\xff")
+    child = start(out=out)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 0, err
+    assert status(out) == "finished" and "run?" in Path(out, runs.RUN).read_text(encoding="utf-8")
+
+
+PRINTER = """
+import os
+from eval_plugin import Spell
+
+begin = Spell._begin
+
+def loud(self, task, seed):
+    print("printed by Python")
+    os.system("echo printed by a child")
+    return begin(self, task, seed)
+
+Spell._begin = loud
+print("printed on import")
+"""
+
+
+def test_what_plug_ins_print_does_not_mix_with_the_result(start):
+    Path("printer.py").write_text(PRINTER)
+    child = start("--plugin", "printer", "--json")
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0 and json.loads(out)["runs"][0]["summary"]["n"] == 12, err
+    assert all(f"printed {how}" in err for how in ("on import", "by Python", "by a child"))
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_closed_streams_change_nothing(command, start, closed):
+    assert command(out="clean")[0] == 0
+
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    child = start(before=close)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0 and err == "" and bool(out) == (1 not in closed)
+    assert result() == result("clean")
+
+
+def test_a_full_stderr_changes_no_exit_code(start):
+    def fill():
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+
+    for args, code in (((), 0), ((), 0), (("--seed", "1"), 2)):
+        child = start(*args, before=fill)
+        child.communicate(timeout=60)
+        assert child.returncode == code
+
+
+def test_stdout_in_ascii_gets_json_in_ascii(start):
+    child = start("--json", out="r\u00e9sultat", PYTHONIOENCODING="ascii")
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0 and out.isascii() and json.loads(out)["runs"][0]["folder"] == "r\u00e9sultat", err
+
+
+def test_a_current_folder_that_is_gone_is_one_line(start):
+    def leave():
+        Path("gone").mkdir()
+        os.chdir("gone")
+        Path("../gone").rmdir()
+
+    child = start(before=leave)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 2 and out == "" and err.count("\n") == 1 and "the current folder is gone" in err
+
+
+def test_an_interrupt_during_imports_is_one_line(start):
+    Path("gymnasium.py").write_text("import time; open('importing', 'w').close(); time.sleep(60)")
+    child = start()
+    end = time.monotonic() + 30
+    while not Path("importing").exists():
+        assert child.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out, err) == (130, "", "interrupted\n")

@@ -328,3 +328,15 @@ def test_what_cannot_be_played_is_one_line(typed: Any, args: list[str], message:
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_an_environment_that_cannot_be_made_is_one_line(typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code in ("raise TypeError('no such thing')", "sys.exit(0)"):
+        monkeypatch.setattr("toy_suite.counter.Counter.__init__", lambda *_, code=code, **__: exec(code))
+        status, out, err = typed([], *COUNTER)
+        assert (status, out) == (2, "") and err.count("\n") == 1 and "toy/Counter-v0 cannot be made: " in err
+
+
+def test_a_number_of_thousands_of_digits_is_no_number_in_the_list(typed: Any) -> None:
+    code, out, err = typed(["9" * 5000, "!quit"], *COUNTER)
+    assert (code, err) == (0, "") and "there is no number" not in out

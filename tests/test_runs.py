@@ -208,6 +208,81 @@ def test_a_damaged_run_json_is_one_error(finished, tmp_path, content):
         played(plan_of(run))
 
 
+def _without(key):
+    def edit(state):
+        del state[key]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        _without("status"),
+        lambda state: state.update(status=1),
+        lambda state: state.update(provenance=[]),
+        lambda state: state.update(provenance={}),
+        lambda state: state.update(provenance=["x"]),
+        lambda state: state["config"].update(seed=1),
+        lambda state: state["config"].update(splits=[]),
+        lambda state: state["config"]["splits"].update(seen=3),
+        lambda state: state["config"]["splits"]["seen"].pop("manifest"),
+        lambda state: state["config"].pop("splits"),
+    ],
+)
+def test_an_edited_run_json_is_one_error(finished, tmp_path, edit):
+    run = copy_of(finished[0], tmp_path / "run")
+    state = json.loads((run / runs.RUN).read_bytes())
+    edit(state)
+    (run / runs.RUN).write_text(json.dumps(state))
+    with pytest.raises(DataError, match=r"run\.json cannot be read"):
+        played(plan_of(run))
+
+
+def test_json_nested_too_deeply_is_no_traceback(finished, tmp_path):
+    run = copy_of(finished[0], tmp_path / "run")
+    with (run / runs.RECORDS).open("ab") as file:
+        file.write(b"[" * 100_000 + b"\n")
+    assert played(plan_of(run)) == finished[1]
+    (run / runs.RUN).write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"run\.json cannot be read"):
+        played(plan_of(run))
+
+
+def test_records_changed_after_the_end_are_refused(finished, tmp_path):
+    run = copy_of(finished[0], tmp_path / "run")
+    content = (run / runs.RECORDS).read_bytes()
+    changed = content.replace(b'"reply":"', b'"reply":"!', 1)
+    (run / runs.RECORDS).write_bytes(changed)
+    plan = plan_of(run)
+    with pytest.raises(DataError, match=r"changed since the run was finished.*--fresh or choose another --out"):
+        played(plan)
+    with pytest.raises(DataError, match="changed since"):
+        runs.kept(plan, runs.check(plan))  # --dry-run
+    assert (run / runs.RECORDS).read_bytes() == changed and (run / runs.SUMMARY).read_bytes() == finished[1]
+    (run / runs.RECORDS).write_bytes(content)
+    assert played(plan) == finished[1]
+    assert eval._evaluate(plan, Options(), [], fresh=True) is not None
+
+
+def test_advice_is_given_once(finished, tmp_path):
+    run = copy_of(finished[0], tmp_path / "run")
+    content = (run / runs.RECORDS).read_bytes()
+    (run / runs.RECORDS).write_bytes(content + lines(run)[0])
+    with pytest.raises(DataError, match=r"twice; remove the line or start over with --fresh$"):
+        played(plan_of(run))
+    (run / runs.RECORDS).write_bytes(content.replace(b'"schema_version":1', b'"schema_version":99', 1))
+    with pytest.raises(DataError, match=r"pip install -U seed-suite$"):
+        played(plan_of(run))
+
+
+@pytest.mark.parametrize("name", [runs.SUMMARY, runs.RUN, runs.RECORDS])
+def test_a_directory_in_the_place_of_a_file_is_refused(tmp_path, name):
+    (tmp_path / "run" / name).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=f"{name} is a directory; remove it or choose another --out"):
+        played(plan_of(tmp_path / "run"))
+
+
 def test_one_writer_at_a_time(tmp_path):
     plan = plan_of(tmp_path / "run")
     first = runs.Run(plan, options={}, provenance={"finished": None})
@@ -290,7 +365,7 @@ def test_ids(tmp_path):
     path.write_text("# two of them\nunseen/003\n\nseen/001\n")
     plan = plan_of(tmp_path / "run", ids=path)
     assert [split.tasks.ids for split in plan.splits] == [("seen/001",), ("unseen/003",)]
-    path.write_text("unseen/003\n")
+    path.write_text("unseen/003\n", encoding="utf-8-sig")
     assert [split.name for split in plan_of(tmp_path / "run", ids=path).splits] == ["unseen"]
     for content, error, message in (
         ("", ConfigError, "lists no task"),

@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 import seed_envs
+from seed_envs.cli.foreign import call, closing
 from seed_envs.core import AgentEnv
 from seed_envs.errors import ConfigError, SeedError, UnknownName
 from seed_envs.tasks import TaskSet
@@ -80,10 +82,9 @@ def env_class(env_id: str) -> type[Any]:
         ConfigError: when it cannot be imported.
     """
     entry = gym.spec(env_id).entry_point
-    try:
-        creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{env_id} cannot be imported: {error}") from error
+    creator: Any = entry
+    if isinstance(entry, str):
+        creator = call(env_id, partial(load_env_creator, entry), problem="cannot be imported")
     if isinstance(creator, type):
         return creator
     returned = inspect.signature(creator).return_annotation
@@ -110,15 +111,29 @@ def parse_settings(env_id: str, settings: Iterable[str]) -> dict[str, Any]:
             raise UnknownName(f"argument of {env_id}", key, [*accepted, "max_episode_steps"])
         value: Any = text
         if key not in accepted or accepted[key].annotation is not str:
-            try:
-                value = json.loads(text)
-            except ValueError:
-                value = text
+            value = read_value(text)
         values[key] = value
     turns = values.get("max_episode_steps", 1)
     if type(turns) is not int or turns < 1:
         raise ConfigError(f"max_episode_steps={turns} is no turn limit; expected a whole number of 1 or more")
     return values
+
+
+def read_value(text: str) -> Any:
+    """Return the value that ``text`` is in JSON, else the text itself.
+
+    Raises:
+        ConfigError: when it is nested too deeply, or holds what UTF-8 cannot.
+    """
+    try:
+        text.encode()
+        return json.loads(text, parse_constant=str)
+    except UnicodeEncodeError:
+        raise ConfigError(f"the value {text!a} is no UTF-8 text; type it in another encoding") from None
+    except RecursionError:
+        raise ConfigError(f"the value {text[:20]}... is nested too deeply; expected plain JSON or text") from None
+    except ValueError:
+        return text
 
 
 def _parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
@@ -163,7 +178,7 @@ def overview(env_id: str, plugins: Sequence[str] = ()) -> tuple[Entry | None, st
     maker = EnvMaker(env_id, plugins=tuple(plugins))
     try:
         return describe(maker), ""
-    except Exception as error:  # somebody else's environment may raise anything
+    except (Exception, SystemExit) as error:  # somebody else's environment may raise anything
         problem = str(error) if isinstance(error, SeedError) else f"raised {type(error).__name__}: {error}"
     try:
         return _entry(maker, {}), problem
@@ -197,18 +212,13 @@ def _splits(maker: EnvMaker, cls: type[Any]) -> dict[str, TaskSet]:
         names = sorted({task.split for task in tasks})
         return {split: TaskSet((t for t in tasks if t.split == split), name=tasks.name) for split in names}
     arguments = {key: value for key, value in kwargs.items() if key != "max_episode_steps"}
-    return {
-        split: _tasks(EnvMaker(maker.id, {**kwargs, "split": split}, maker.plugins))
-        for split in cls.split_names(**arguments)
-    }
+    names = call(maker.id, lambda: list(cls.split_names(**arguments)), problem="cannot name its splits")
+    return {split: _tasks(EnvMaker(maker.id, {**kwargs, "split": split}, maker.plugins)) for split in names}
 
 
 def _tasks(maker: EnvMaker) -> TaskSet:
-    env = maker()
-    try:
+    with closing(call(maker.id, maker)) as env:
         tasks = getattr(env.unwrapped, "tasks", None)
-    finally:
-        env.close()
     if not isinstance(tasks, TaskSet):
         raise ConfigError(f"{maker.id} has no task set; 'python -m seed_envs check {maker.id}' tells what it lacks")
     return tasks

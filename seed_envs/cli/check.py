@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from seed_envs.check import CHECKS, check_env
 from seed_envs.cli.common import FAILED, OK, Parser, add_environment, environment, note, say, say_json, table
+from seed_envs.cli.foreign import results_only
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,9 +19,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tasks", type=Parser.count, default=8, metavar="N", help="tasks to try (default 8)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_intermixed_args(argv)
-    maker = environment(args)
-    note(f"checking {maker.id}; worker processes are started on the way")
-    report = check_env(maker, max_tasks=args.tasks, only=args.only)
+    with results_only():
+        maker = environment(args)
+        note(f"checking {maker.id}; worker processes are started on the way")
+        report = check_env(maker, max_tasks=args.tasks, only=args.only)
     if args.json:
         say_json({"id": report.subject, "ok": report.ok, "findings": [asdict(finding) for finding in report.findings]})
     else:

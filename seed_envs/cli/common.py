@@ -1,21 +1,23 @@
 """What every command shares: exit codes, one-line errors, tables, and arguments of an environment."""
 
 import argparse
+import codecs
 import contextlib
-import io
 import json
 import os
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from seed_envs.cli import catalogue
+from seed_envs.cli.foreign import exit_call, mend_streams
 from seed_envs.errors import ConfigError, SeedError
 from seed_envs.vector import EnvMaker
 
@@ -33,26 +35,64 @@ def guarded(function: Callable[[], int], *, show_traceback: bool = False) -> int
         2 after a ``SeedError`` or a failing file operation (one line on stderr), 130 after
         Ctrl-C, 141 when the reader of stdout has gone (silently, as other programs do).
     """
+    mend_streams()
     try:
-        try:
-            code = function()
-        except SystemExit as end:  # how argparse ends after --help
-            code = end.code if isinstance(end.code, int) else OK
+        code = _ended(function)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         note("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered must go somewhere at exit, else the interpreter complains.
-        with contextlib.suppress(io.UnsupportedOperation):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return BROKEN_PIPE
     except (SeedError, OSError) as error:
         if show_traceback:
-            traceback.print_exc()
-        note(f"error: {one_line(error)}")
+            note(traceback.format_exc().rstrip())
+        note(f"error: {_with_folder(one_line(error))}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard(sys.stdout)
         return USAGE
+
+
+class ParserExit(SystemExit):
+    """How ``Parser`` ends after --help or --version; no other ``SystemExit`` is a command's own."""
+
+
+def _ended(function: Callable[[], int]) -> int:
+    """Return the code of a command; code it has loaded may not end it.
+
+    Raises:
+        ConfigError: when something else than the parser called ``sys.exit``.
+    """
+    try:
+        return function()
+    except ParserExit as end:
+        return end.code if isinstance(end.code, int) else OK
+    except SystemExit as end:
+        raise ConfigError(
+            f"a plug-in, environment or policy called {exit_call(end)}; it is to raise an error instead; "
+            "add --traceback to see where"
+        ) from end
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, else the interpreter complains at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _with_folder(message: str) -> str:
+    """Return ``message``, or why nothing can be found where the current folder was removed."""
+    try:
+        Path.cwd()
+    except OSError:
+        return f"the current folder is gone ({message}); change to one that exists: cd ~"
+    return message
 
 
 def one_line(error: BaseException) -> str:
@@ -64,9 +104,12 @@ def one_line(error: BaseException) -> str:
 
 
 def note(text: str) -> None:
-    """Write a line to stderr: progress and errors, never results."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """Write a line to stderr: progress and errors, never results; that it cannot be is no error."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _discard(sys.stderr)
 
 
 def say(text: str = "") -> None:
@@ -75,8 +118,9 @@ def say(text: str = "") -> None:
 
 
 def say_json(value: object) -> None:
-    """Write a result as JSON to stdout."""
-    say(json.dumps(value, indent=2, ensure_ascii=False))
+    """Write a result as JSON to stdout, in ASCII where stdout cannot take every character."""
+    utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    say(json.dumps(value, indent=2, ensure_ascii=not utf8))
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,6 +143,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""
         raise ConfigError(f"{message}; '{self.prog} --help' shows what can be given")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Raise what ``guarded`` takes for the end of a command."""
+        if message:
+            note(message.rstrip())
+        raise ParserExit(status)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, keep: Sequence[int] = (0,)) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from seed_envs.cli import catalogue
 from seed_envs.cli.common import OK, Parser, add_environment, environment, say, say_json, table
+from seed_envs.cli.foreign import call, closing, results_only
 from seed_envs.vector import EnvMaker
 
 
@@ -19,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_environment(parser)
     args = parser.parse_intermixed_args(argv)
-    facts = _facts(environment(args))
+    with results_only():
+        facts = _facts(environment(args))
     if args.json:
         say_json(facts)
         return OK
@@ -32,12 +34,9 @@ def _facts(maker: EnvMaker) -> dict[str, Any]:
     kwargs = dict(maker.kwargs)
     if "split" in entry.arguments and entry.splits:
         kwargs.setdefault("split", next(iter(entry.splits)))  # the default split may not be in these data
-    env = EnvMaker(maker.id, kwargs, maker.plugins)()
-    try:
+    with closing(call(maker.id, EnvMaker(maker.id, kwargs, maker.plugins))) as env:
         spaces = {"observation_space": str(env.observation_space), "action_space": str(env.action_space)}
         render_modes = list(env.metadata.get("render_modes", []))
-    finally:
-        env.close()
     return {
         "id": entry.id,
         "version": entry.version,

@@ -19,6 +19,7 @@ import gymnasium as gym
 from rich.console import Console
 
 from seed_envs.cli.common import OK, Parser, add_environment, environment, say
+from seed_envs.cli.foreign import call, closing
 from seed_envs.errors import SeedError
 from seed_envs.vector import EnvMaker
 
@@ -48,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--task", metavar="ID", help="the task; one is drawn by default")
     parser.add_argument("--seed", type=Parser.count, help="the seed; drawn and shown by default")
     args = parser.parse_intermixed_args(argv)
-    with contextlib.closing(_make(environment(args))) as env:
+    maker = environment(args)
+    with closing(call(maker.id, lambda: _make(maker))) as env:
         seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
         Session(env, terminal_lines() if sys.stdin.isatty() else piped_lines).play(seed, args.task)
     return OK
@@ -84,7 +86,8 @@ def _make(maker: EnvMaker) -> gym.Env[Any, Any]:
     env = maker()
     if "ansi" not in env.metadata.get("render_modes", []) or "render_mode" in maker.kwargs:
         return env
-    env.close()
+    with closing(env):
+        pass
     return EnvMaker(maker.id, {**maker.kwargs, "render_mode": "ansi"}, maker.plugins)()
 
 
@@ -168,7 +171,7 @@ class Session:
             say(HELP if word == "!help" else f"there is no {word}; !help lists what there is")
         elif not word:
             say("type a command, or ? to list what you can do")
-        elif word.isdecimal() and offered is not None:
+        elif word.isdecimal() and len(word) < 10 and offered is not None:
             if 1 <= int(word) <= len(offered):
                 say(f"= {offered[int(word) - 1]}")
                 return offered[int(word) - 1]
