@@ -1,5 +1,6 @@
 """A person at the terminal, played by lists of lines."""
 
+import io
 import re
 import sys
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from seed_envs.__main__ import main
+from seed_envs.alfworld.env import ALFWorldEnv
 from seed_envs.cli.play import PAGE, Session
 from seed_envs.core import AgentEnv, View
 from seed_envs.sokoban import render, terminal
@@ -340,3 +342,16 @@ def test_an_environment_that_cannot_be_made_is_one_line(typed: Any, monkeypatch:
 def test_a_number_of_thousands_of_digits_is_no_number_in_the_list(typed: Any) -> None:
     code, out, err = typed(["9" * 5000, "!quit"], *COUNTER)
     assert (code, err) == (0, "") and "there is no number" not in out
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_environment_that_breaks_is_one_line(
+    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise ZeroDivisionError("torn")
+
+    monkeypatch.setattr(ALFWorldEnv, {"reset": "_begin", "step": "_act"}[method], broken)
+    monkeypatch.setattr("sys.stdin", io.StringIO("look\n"))
+    assert main(["play", "ALFWorld-v0"]) == 2
+    assert "error: the episode broke: ZeroDivisionError: torn" in capsys.readouterr().err

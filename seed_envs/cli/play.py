@@ -13,6 +13,7 @@ import contextlib
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -122,7 +123,8 @@ class Session:
             action = self._action(line)
             if action is None:
                 continue
-            observation, _, terminated, truncated, self.info = self.env.step(action)
+            step = partial(self.env.step, action)
+            observation, _, terminated, truncated, self.info = call("the episode", step, problem="broke")
             self.page = 0
             self._show(observation)
             if terminated or truncated:
@@ -132,7 +134,9 @@ class Session:
 
     def _begin(self, seed: int, task_id: str | None) -> None:
         options = {} if task_id is None else {"task_id": task_id}
-        observation, self.info = self.env.reset(seed=seed, options=options)
+        observation, self.info = call(
+            "the episode", partial(self.env.reset, seed=seed, options=options), problem="broke"
+        )
         self.page = 0
         say(f"task {self.info['task_id']}  seed {seed}")
         say(f"goal: {self.info['instruction']}")
