@@ -262,7 +262,8 @@ class HFPolicy:
 def _check(sampling: Sampling) -> None:
     """Refuse values that sampling has no meaning for."""
     if not (sampling.temperature == 0 or COLDEST <= sampling.temperature < math.inf):
-        raise ConfigError(f"temperature {sampling.temperature} cannot be used; expected 0 (greedy) or {COLDEST} and above")
+        heat = sampling.temperature
+        raise ConfigError(f"temperature {heat} cannot be used; expected 0 (greedy) or {COLDEST} and above")
     if not 0 < sampling.top_p <= 1:
         raise ConfigError(f"top_p {sampling.top_p} cannot be used; expected above 0, at most 1")
     if sampling.max_tokens < 1 or "" in sampling.stop:
