@@ -12,6 +12,7 @@ from seed_envs.registry import load_plugins
 
 COMMANDS = {
     "harness.eval": "play environments with policies and score them",
+    "harness.train": "train a model by SEED or a method it is compared with",
     "harness.report": "write the page of a run, to look at its episodes in a browser",
 }
 

@@ -50,7 +50,7 @@ from seed_envs.vector import GroupVectorEnv
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    with _terminable():
+    with terminable():
         return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
 
 
@@ -285,7 +285,7 @@ def _positive(text: str) -> int:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Let SIGTERM end a run as Ctrl-C does, and Ctrl-C as Python has it."""
 
     def interrupt(*_: object) -> None:

@@ -108,7 +108,7 @@ class Seats:
             top_p=1.0 if speech.top_p is None else speech.top_p,
             max_tokens=speech.max_reply_tokens or preset.max_reply_tokens,
         )
-        template = self.template or builtin_template(preset.kind, self.method.prompt)
+        template = self.template or builtin_template(preset.kind, preset.style or self.method.prompt)
         language = Language(template, preset, sampling, require_think=speech.think)
         language.parse("")  # refuses a parser that does not know the environment
         return language

@@ -27,6 +27,8 @@ class LanguagePreset:
     max_prompt_chars: int | None = None
     """Beyond this many characters the whole history goes at once (published for WebShop)."""
     parser: Literal["strict", "verl_agent"] = "strict"
+    style: str = ""
+    """The style of prompt template, whatever the method; "" for the method's own."""
     source: str = ""
 
 
@@ -43,10 +45,18 @@ PRESETS = {
             "alfworld/sdar", "alfworld", 2, 50, 2048, 512, ("help",), parser="verl_agent",
             source="SDAR's scripts at 8b85c23; verl-agent's own",
         ),
+        LanguagePreset(
+            "alfworld/micro", "alfworld", 8, 20, 768, 32, ("help", "inventory", "look"), style="compact",
+            source="this project's, for models of a few million parameters",
+        ),
         LanguagePreset("sokoban", "sokoban", 2, 15, 1024, 512, source="SEED's limits, strict parser"),
         LanguagePreset(
             "sokoban/seed", "sokoban", 2, 15, 1024, 512, parser="verl_agent",
             source="SEED, seed_trainer scripts at 2cf2fad (6x6, 1 box)",
+        ),
+        LanguagePreset(
+            "sokoban/micro", "sokoban", 2, 15, 256, 24, style="compact",
+            source="this project's, for models of a few million parameters",
         ),
     )
 }  # fmt: skip

@@ -135,6 +135,7 @@ sys.__stderr__.write("\\n" + json.dumps({"status": status, "events": events, "mo
         ["harness", "--help"],
         ["harness.eval", "--help"],
         ["harness.report", "--help"],
+        ["harness.train", "--help"],
     ],
     ids=" ".join,
 )

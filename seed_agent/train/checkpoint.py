@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from seed_agent.backends.hf_load import quiet, weights_sha256
+from seed_agent.backends.hf_load import load, quiet, weights_sha256
 from seed_envs.errors import DataError, SeedError
 from seed_envs.seeding import canonical
 
@@ -21,8 +19,24 @@ class SaveFailed(SeedError):
     """A checkpoint could not be written; the one before is whole."""
 
 
-def save(folder: Path, model: Any, tokenizer: Any, extra: Mapping[str, Any], *, optimizer: Any = None) -> None:
+def save(
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    extra: Mapping[str, Any],
+    *,
+    optimizer: Any = None,
+    images: Any = None,
+) -> None:
     """Write a checkpoint: a plain Hugging Face folder, the optimiser's state and ``extra``.
+
+    Args:
+        folder: Replaced as a whole.
+        model: Its weights are written as they are in memory.
+        tokenizer: Written with its chat template.
+        extra: JSON; ``stage`` (``base``, ``sft`` or ``rl``) says what made the weights.
+        optimizer: Its state, for a run that goes on.
+        images: The image processor of a vision model, without which the folder cannot be loaded.
 
     Raises:
         SaveFailed: when the disk is full or the folder cannot be written.
@@ -34,8 +48,10 @@ def save(folder: Path, model: Any, tokenizer: Any, extra: Mapping[str, Any], *, 
         with quiet():
             model.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
+            if images is not None:
+                images.save_pretrained(aside)
         if optimizer is not None:
-            torch.save(optimizer.state_dict(), aside / OPTIMIZER)
+            load("torch").save(optimizer.state_dict(), aside / OPTIMIZER)
         state = {**extra, "weights_sha256": weights_sha256(model)}
         (aside / STATE).write_text(canonical(state) + "\n", encoding="utf-8")
         for file in sorted(aside.iterdir()):
@@ -71,22 +87,38 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def restore(folder: Path, model: Any, optimizer: Any) -> dict[str, Any]:
+def stage_of(model: str) -> str:
+    """Return what made the weights in a folder: ``sft`` or ``rl``; ``base`` for any other model."""
+    try:
+        found = str(read_state(Path(model).expanduser()).get("stage", "base"))
+    except DataError:
+        return "base"
+    return found if found in ("sft", "rl") else "base"
+
+
+def restore(folder: Path, model: Any, optimizer: Any, *, digest: str = "") -> dict[str, Any]:
     """Load weights and optimiser in place and return the state.
 
     Raises:
-        DataError: when the checkpoint is torn or of another model.
+        DataError: when the checkpoint is torn, of another model or, where a digest is given, of
+            another run. The model is then as it was or not to be used.
     """
     state = read_state(folder)
-    loaded = type(model).from_pretrained(folder, dtype=model.dtype)
+    if digest and state.get("digest") != digest:
+        raise DataError(f"{folder} is a checkpoint of another run; choose another --out")
     try:
+        with quiet():
+            loaded = type(model).from_pretrained(folder, dtype=model.dtype)
         model.load_state_dict(loaded.state_dict())
-    except RuntimeError as error:
-        first = str(error).splitlines()[0]
-        raise DataError(f"{folder} is a checkpoint of another model ({first}); choose another --out") from None
-    if weights_sha256(model) != state["weights_sha256"]:
-        raise DataError(f"the weights in {folder} are not those that were saved; remove the folder")
-    optimizer.load_state_dict(torch.load(folder / OPTIMIZER, map_location=model.device, weights_only=True))
+        held = load("torch").load(folder / OPTIMIZER, map_location=model.device, weights_only=True)
+        optimizer.load_state_dict(held)
+    except Exception as error:  # the one boundary to files of any state
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(
+            f"{folder} is torn or a checkpoint of another model ({first[:160]}); remove it or choose another --out"
+        ) from error
+    if weights_sha256(model) != state.get("weights_sha256"):
+        raise DataError(f"the weights in {folder} are not those that were saved; remove it and repeat the command")
     return state
 
 

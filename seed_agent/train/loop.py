@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,17 +11,11 @@ from accelerate import Accelerator
 
 from seed_agent.backends.hf import HFPolicy
 from seed_agent.backends.hf_model import Network
-from seed_agent.losses import (
-    Scores,
-    denominator_of,
-    distill,
-    entropy_loss,
-    group_advantage,
-    kl_loss,
-    merge_metrics,
-    policy_loss,
-)
+from seed_agent.losses import group_advantage, merge_metrics
 from seed_agent.policy import Prompt
+from seed_agent.rollout import Request
+from seed_agent.train.limits import check_model, explained
+from seed_agent.train.objective import Denominators, Objective, objective
 from seed_agent.train.rollouts import (
     ImageStore,
     Stage,
@@ -33,7 +27,7 @@ from seed_agent.train.rollouts import (
     requests_of,
 )
 from seed_agent.train.samples import Played, Sample, build_samples, micro_batches
-from seed_agent.train.scoring import align, reply_mask, score_rows, score_samples
+from seed_agent.train.scoring import score_samples
 from seed_agent.train.settings import Settings
 from seed_agent.train.teaching import Skills
 from seed_envs.errors import SeedError
@@ -41,7 +35,12 @@ from seed_envs.seeding import Draws
 
 
 class Diverged(SeedError):
-    """A loss or a gradient is no finite number."""
+    """A loss or a gradient is no finite number; ``batch`` are the samples it came from."""
+
+    def __init__(self, what: str, batch: Sequence[Sample] = ()) -> None:
+        """Say what is not finite and what to try."""
+        super().__init__(f"{what}; lower lr, or try dtype=float32")
+        self.batch = list(batch)
 
 
 class Trainer:
@@ -55,40 +54,57 @@ class Trainer:
         """
         self.settings, self.policy, self.method = settings, policy, method_of(settings)
         self.language = language_of(settings, self.method, temperature=settings.temperature)
+        check_model(policy, settings, self.method, self.language)
         self.network: Network = policy.network
         self.accelerator = Accelerator(cpu=self.network.device.type == "cpu")
         if settings.gradient_checkpointing:
-            policy.model.gradient_checkpointing_enable()
-        self.reference = self._frozen_copy()
+            # the newer name first: the older one warns where there are both
+            model, names = policy.model, ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+            next(getattr(model, name) for name in names if hasattr(model, name))({"use_reentrant": False})
+        needed = settings.kl or self.method.skill_source == "frozen"
+        self.reference = self._frozen_copy() if needed else None
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
         )
         self.updates = 0
+        self.images = ImageStore()
+        self.skills = Skills(settings, self.method, policy, self.reference or policy, self.images.load)
         self.stage = Stage(settings, "train", settings.tasks * settings.group)
         self.pool = pool_of(self.stage.tasks, settings)
-        self.images = ImageStore()
-        self.skills = Skills(settings, self.method, policy, self.reference, self.images.load)
 
     def _frozen_copy(self) -> HFPolicy:
         model = copy.deepcopy(self.policy.model).requires_grad_(False).eval()
         name = self.policy.name.removeprefix("hf:")
         return HFPolicy(name, model, self.policy.tokenizer, self.network.vision, batch=self.policy.batch)
 
+    def precision(self) -> Any:
+        """Return a context that computes in bfloat16 where the settings say so."""
+        enabled = self.settings.dtype == "bfloat16"
+        return torch.autocast(self.network.device.type, dtype=torch.bfloat16, enabled=enabled)
+
     def iteration(self, number: int) -> dict[str, Any]:
-        """Run iteration ``number`` (from 0) and return its metrics."""
+        """Run iteration ``number`` (from 0) and return its metrics.
+
+        Raises:
+            Diverged: when a loss or gradient is not finite.
+            SeedError: when memory is too small, or every episode broke.
+        """
+        with explained(self.settings):
+            return self._iteration(number)
+
+    def _iteration(self, number: int) -> dict[str, Any]:
         clock = Clock()
         self.policy.model.eval()
         self.images.pixels.clear()
         requests = requests_of(draw_tasks(self.pool, number, self.settings), number, self.settings)
-        played, player = self.stage.play(
-            requests, self.policy, self.language, images=self.images, skill_for=self.skills.shown
-        )
+        played = self.play(requests)
         clock.lap("generate")
-        skills = self.skills.annotate(played)
+        with self.precision():
+            skills = self.skills.annotate(played)
         clock.lap("analyse")
-        samples = build_samples(played, self._teachers(played), self.settings)
+        samples = build_samples(played, self._teachers(played, number), self.settings)
         found = self._advantages(samples)
-        self._rescore(samples)
+        self._rescore(samples, number)
         clock.lap("score")
         metrics = self._update(samples, number)
         clock.lap("update")
@@ -97,22 +113,43 @@ class Trainer:
             "iteration": number + 1,
             **rates(played),
             **{f"skill/{key}": value for key, value in skills.items()},
+            "skill/teacher_too_long": self.skills.too_long,
             **{f"rl/{key}": value for key, value in found.items()},
             **metrics,
-            "env/history_turns_dropped": player.counts["history_turns_dropped"],
+            "env/history_dropped": sum(d.history_dropped for one in played for d in one.decisions),
             "rl/samples": len(samples),
             "rl/reply_tokens": tokens,
             "time/tokens_per_s": tokens / max(clock.total, 1e-9),
             **{f"time/{name}_s": seconds for name, seconds in clock.laps.items()},
         }
 
-    def _teachers(self, played: Sequence[Played]) -> dict[tuple[int, int], Prompt]:
-        """Return the prompts with a skill in context, by (episode, turn)."""
-        if self.method.distill is None:
+    def play(self, requests: Sequence[Request]) -> list[Played]:
+        """Play the episodes of an iteration.
+
+        Raises:
+            SeedError: when every one of them broke: there is nothing to learn from.
+        """
+        with self.precision():
+            played, _ = self.stage.play(
+                requests, self.policy, self.language, images=self.images, skill_for=self.skills.shown
+            )
+        if all(one.rejected for one in played):
+            error = played[0].episode.error
+            why = f"{error.type}: {error.message}" if error else "nothing was played"
+            raise SeedError(f"all {len(played)} episodes of an iteration broke, the first by {why}")
+        return played
+
+    def _distills(self, number: int) -> bool:
+        return self.method.distill is not None and self.method.distill.weight(number) != 0
+
+    def _teachers(self, played: Sequence[Played], number: int) -> dict[tuple[int, int], Prompt]:
+        """Return the prompts with a skill in context, by (episode, turn); none where lambda is 0."""
+        if not self._distills(number):
             return {}
         return {
-            (number, turn): prompt
-            for number, one in enumerate(played)
+            (place, turn): prompt
+            for place, one in enumerate(played)
+            if not one.rejected
             for turn, decision in enumerate(one.decisions)
             if decision.prompt is not None
             and (prompt := self.skills.teacher_prompt(one, turn, decision.prompt)) is not None
@@ -136,52 +173,42 @@ class Trainer:
             sample.advantage = value
         return {key: found[key] for key in ("groups", "tied", "singletons", "rejected")}
 
-    def _rescore(self, samples: Sequence[Sample]) -> None:
+    def _rescore(self, samples: Sequence[Sample], number: int) -> None:
         """Score the sampled tokens before anything changes: old policy, reference, teacher."""
-        budget, temperature = self.settings.micro_tokens, self.settings.temperature
-        score_samples(self.network, samples, "old", temperature=temperature, budget=budget)
-        if self.settings.kl:
-            score_samples(self.reference.network, samples, "ref", temperature=temperature, budget=budget)
+        with self.precision():
+            if self.settings.old == "rescored":
+                self._score(self.network, samples, "old")
+            else:
+                for sample in samples:
+                    sample.scores["old"] = torch.tensor(sample.sampled_logp)
+            if self.settings.kl and self.reference is not None:
+                self._score(self.reference.network, samples, "ref")
         if self.settings.teacher == "snapshot":
-            self._score_teacher(samples)
+            self._score_teacher(samples, number)
 
-    def _score_teacher(self, samples: Sequence[Sample]) -> None:
-        taught = [sample for sample in samples if sample.teacher is not None]
-        settings = self.settings
-        score_samples(
-            self.network,
-            taught,
-            "teacher",
-            temperature=settings.temperature,
-            budget=settings.micro_tokens,
-            teacher=True,
-        )
+    def _score_teacher(self, samples: Sequence[Sample], number: int) -> None:
+        if self._distills(number) and self.method.distill is not None and self.method.distill.inputs == "logp":
+            with self.precision():
+                self._score(self.network, [s for s in samples if s.teacher is not None], "teacher")
+
+    def _score(self, network: Network, samples: Sequence[Sample], key: str) -> None:
+        temperature, budget = self.settings.temperature, self.settings.micro_tokens
+        score_samples(network, samples, key, temperature=temperature, budget=budget, teacher=key == "teacher")
 
     def _update(self, samples: Sequence[Sample], number: int) -> dict[str, float]:
         """Take the optimiser steps of an iteration: one pass over mini-batches in a drawn order."""
         usable = [sample for sample in samples if not sample.rejected]
-        parts: dict[str, list[dict[str, Any]]] = {}
-        norms = []
+        seen = Seen()
         self.policy.model.train()
         for minibatch in self._minibatches(usable, number):
-            norms.append(self._step(minibatch, number, parts))
+            self._step(minibatch, number, seen)
         self.policy.model.eval()
         drift = [abs(a - b) for s in usable for a, b in zip(s.sampled_logp, s.scores["old"].tolist(), strict=False)]
-        metrics = {
-            f"{group}/{key}": value
-            for group, found in parts.items()
-            for key, value in merge_metrics(found).items()
-            if key != "tokens"
-        }
-        if self.method.distill is not None and usable:
-            tokens = sum(s.reply for s in usable)
-            metrics["opd/active_ratio"] = sum(s.reply for s in usable if s.teacher is not None) / max(tokens, 1)
-        return {
-            **metrics,
-            "rl/updates": len(norms),
-            "rl/grad_norm": sum(norms) / max(len(norms), 1),
-            "rl/logp_drift_max": max(drift, default=0.0),
-        }
+        metrics = {**seen.metrics(), "rl/logp_drift_max": max(drift, default=0.0)}
+        if self.method.distill is not None:
+            taught = sum(s.reply for s in usable if s.teacher is not None)
+            metrics["opd/active_ratio"] = taught / max(sum(s.reply for s in usable), 1)
+        return metrics
 
     def _minibatches(self, samples: Sequence[Sample], number: int) -> Iterator[list[Sample]]:
         order = Draws("mini-batches", self.settings.seed, number).shuffled(samples)
@@ -189,82 +216,63 @@ class Trainer:
         for start in range(0, len(order), max(size, 1)):
             yield order[start : start + size]
 
-    def _step(self, minibatch: Sequence[Sample], number: int, parts: dict[str, list[dict[str, Any]]]) -> float:
-        """Accumulate the gradient of one mini-batch, clip it and step; return its norm."""
+    def _step(self, minibatch: Sequence[Sample], number: int, seen: "Seen") -> None:
+        """Accumulate the gradient of one mini-batch, clip it and step."""
         settings = self.settings
         if settings.teacher == "current":
             self.policy.model.eval()
-            self._score_teacher(minibatch)
+            self._score_teacher(minibatch, number)
             self.policy.model.train()
-        rows = reply_mask([sample.row for sample in minibatch])
-        taught = rows & torch.tensor([sample.teacher is not None for sample in minibatch])[:, None]
-        totals = denominator_of(rows, settings.reduction), denominator_of(taught, settings.reduction)
-        rate = settings.lr * min(1.0, (self.updates + 1) / (settings.warmup + 1)) if settings.warmup else settings.lr
+        totals = Denominators.of(minibatch, settings)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = settings.lr * min(1.0, (self.updates + 1) / (settings.warmup + 1))
         self.optimizer.zero_grad(set_to_none=True)
         for batch in micro_batches(minibatch, settings.micro_tokens):
-            loss, found = self._loss(batch, totals, number)
-            size = float(loss.detach())
-            if not math.isfinite(size):
-                raise Diverged(
-                    f"the loss of iteration {number + 1} is {size}; lower lr, or try dtype=float32; "
-                    "the last checkpoint is whole"
-                )
-            self.accelerator.backward(loss)
-            for key, value in found.items():
-                parts.setdefault(key, []).append(value)
+            with self.precision():
+                part = objective(batch, self.network, self.method, settings, totals, number)
+            if not math.isfinite(part.shares["loss"]):
+                raise Diverged(f"the loss of iteration {number + 1} is {part.shares['loss']}", batch)
+            self.accelerator.backward(part.loss)
+            seen.add(part)
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), settings.grad_clip))
         if not math.isfinite(norm):
-            raise Diverged(f"the gradient of iteration {number + 1} is {norm}; lower lr, or try dtype=float32")
+            raise Diverged(f"the gradient of iteration {number + 1} is {norm}", minibatch)
+        self.updates += 1  # first: an interruption in between must find the weights counted as changed
         self.optimizer.step()
-        self.updates += 1
-        return norm
-
-    def _loss(
-        self, batch: Sequence[Sample], totals: tuple[Any, Any], number: int
-    ) -> tuple[torch.Tensor, dict[str, dict[str, Any]]]:
-        """Return L = L_rl + lambda L_distill + beta KL - c H of a micro-batch, as its share of the mini-batch."""
-        settings = self.settings
-        rows = [sample.row for sample in batch]
-        scored = score_rows(self.network, rows, settings.temperature, entropy=True)
-        logp, mask = scored.logp, reply_mask(rows, self.network.device)
-        width = logp.shape[1]
-        old = align([sample.scores["old"] for sample in batch], width, like=logp)
-        teacher = align([sample.scores.get("teacher", ()) for sample in batch], width, like=logp)
-        has_teacher = torch.tensor([sample.teacher is not None for sample in batch], device=mask.device)
-        advantages = torch.tensor([sample.advantage for sample in batch], dtype=logp.dtype, device=logp.device)
-        mode = settings.reduction
-        taught = Scores(logp, old, teacher, advantages, mask & has_teacher[:, None], number, mode, totals[1])
-        out = distill(taught, self.method)
-        loss, found = out.weight * out.loss, {"opd": {"loss": out.loss.detach() * 1.0, **out.metrics}}
-        if "tokens" not in found["opd"]:
-            found = {}
-        if self.method.rl is not None:
-            term, metrics = policy_loss(
-                logp,
-                old,
-                out.advantages,
-                mask,
-                clip_low=settings.clip_low,
-                clip_high=settings.clip_high,
-                dual_clip=settings.dual_clip,
-                mode=mode,
-                denominator=totals[0],
-            )
-            loss, found["rl"] = loss + term, metrics
-        if settings.kl:
-            ref = align([sample.scores["ref"] for sample in batch], width, like=logp)
-            term, metrics = kl_loss(logp, ref, mask, mode=mode, denominator=totals[0])
-            loss, found["kl"] = loss + settings.kl * term, metrics
-        assert scored.entropy is not None
-        term, metrics = entropy_loss(scored.entropy, mask, mode=mode, denominator=totals[0])
-        loss, found["policy"] = loss + settings.entropy * term, metrics
-        return loss, found
+        seen.norms.append(norm)
 
     def close(self) -> None:
         """Close the environments."""
         self.stage.close()
+
+
+class Seen:
+    """What the updates of an iteration measured."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.norms: list[float] = []
+        self._shares: dict[str, float] = {}
+        self._parts: dict[str, list[Any]] = {}
+
+    def add(self, part: Objective) -> None:
+        """Take up a micro-batch."""
+        for key, value in part.shares.items():
+            self._shares[key] = self._shares.get(key, 0.0) + value
+        for group, found in part.metrics.items():
+            self._parts.setdefault(group, []).append(found)
+
+    def metrics(self) -> dict[str, float]:
+        """Return losses as means over updates, the other metrics as means over tokens."""
+        updates = max(len(self.norms), 1)
+        found = {
+            f"{group}/{key}": value
+            for group, parts in self._parts.items()
+            for key, value in merge_metrics(parts).items()
+            if key != "tokens"
+        }
+        losses = {key if "/" in key else f"rl/{key}_total": value / updates for key, value in self._shares.items()}
+        return {**losses, **found, "rl/updates": len(self.norms), "rl/grad_norm": sum(self.norms) / updates}
 
 
 class Clock:
@@ -284,6 +292,3 @@ class Clock:
     def total(self) -> float:
         """Seconds since the start."""
         return self._last - self._start
-
-
-Notify = Callable[[dict[str, Any]], None]

@@ -30,16 +30,18 @@ SkillFor = Callable[[Info], str]
 class ImageStore:
     """The images of an iteration, by the hash of their PNG file."""
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, *, keep: bool = True) -> None:
+        """Start empty; ``keep`` false records what is shown and holds no pixels."""
         self.pixels: dict[str, Pixels] = {}
+        self._keep = keep
 
     def save(self, pixels: Pixels) -> Image:
         """Keep an image and return its record."""
         buffer = io.BytesIO()
         PillowImage.fromarray(np.asarray(pixels)).save(buffer, "PNG")
         name = sha256(buffer.getvalue()).hexdigest()
-        self.pixels[name] = pixels
+        if self._keep:
+            self.pixels[name] = pixels
         return Image(file_sha256=name, pixels_sha256=sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest())
 
     def load(self, file_sha256: str) -> Pixels:
@@ -60,7 +62,7 @@ def language_of(settings: Settings, method: Method, *, temperature: float) -> La
         max_reply_tokens=settings.max_reply_tokens,
     )
     sampling = Sampling(temperature, settings.top_p, preset.max_reply_tokens)
-    template = builtin_template(preset.kind, method.prompt)
+    template = builtin_template(preset.kind, preset.style or method.prompt)
     return Language(template, preset, sampling, require_think=settings.think)
 
 
@@ -81,9 +83,9 @@ class Stage:
             SeedError: when they cannot be made.
         """
         settings = self.settings
-        limit = settings.max_turns or get_preset(settings.language).max_turns
+        self.limit = settings.max_turns or get_preset(settings.language).max_turns
         kwargs = {**settings.env_args, "split": self.split}
-        maker = EnvMaker(settings.env, {**kwargs, "max_episode_steps": limit})
+        maker = EnvMaker(settings.env, {**kwargs, "max_episode_steps": self.limit})
         self.envs = GroupVectorEnv(maker, num_tasks=self.rows)
         self.record = env_record(EnvMaker(settings.env, kwargs), self.envs.prototype)
         self.tasks = self.envs.prototype.get_wrapper_attr("tasks")
@@ -97,7 +99,7 @@ class Stage:
         images: ImageStore,
         skill_for: SkillFor | None = None,
     ) -> tuple[list[Played], ChatPlayer]:
-        """Play ``requests`` and return the episodes in their order, with the player for its counts."""
+        """Play ``requests`` and return the episodes in their order, with the player."""
         player = ChatPlayer(policy, language, skill_for=skill_for)
         said: dict[tuple[str, int], list[Decision]] = {}
 
@@ -116,33 +118,35 @@ class Stage:
 
 
 def pool_of(tasks: TaskSet, settings: Settings) -> TaskSet:
-    """Return the tasks a run may draw: in ``subset`` mode the nested share of them."""
-    if settings.fraction_mode == "subset" and settings.fraction < 1:
-        return tasks.fraction(settings.fraction, seed=settings.seed)
-    return tasks
+    """Return the tasks a run may draw: in ``subset`` mode the nested share of them.
+
+    Raises:
+        ConfigError: when they are fewer than an iteration needs.
+    """
+    subset = settings.fraction_mode == "subset" and settings.fraction < 1
+    pool = tasks.fraction(settings.fraction, seed=settings.seed) if subset else tasks
+    if len(pool) < settings.tasks:
+        raise ConfigError(
+            f"tasks={settings.tasks} tasks an iteration exceed the pool of {len(pool)}; "
+            f"give tasks={len(pool)} or less{', or a larger fraction' if subset else ''}"
+        )
+    return pool
 
 
 def draw_tasks(pool: TaskSet, iteration: int, settings: Settings) -> list[Task]:
-    """Return the tasks of an iteration: every task once per round through the pool, in a drawn order.
+    """Return the tasks of an iteration, no task twice.
 
-    The draw depends on the run's seed and the iteration alone, so a resumed run goes on with it.
+    A round goes through the pool in an order of its own; what does not fill an iteration is left
+    out of that round. The draw depends on the run's seed and the iteration alone, so a resumed run
+    goes on with it.
     """
-    size, chosen = len(pool), []
-    start = iteration * settings.tasks
-    for place in range(start, start + settings.tasks):
-        order = Draws("task order", settings.seed, place // size).shuffled(range(size))
-        chosen.append(pool[order[place % size]])
-    return chosen
+    number, place = divmod(iteration, len(pool) // settings.tasks)
+    order = Draws("task order", settings.seed, number).shuffled(range(len(pool)))
+    return [pool[i] for i in order[place * settings.tasks : (place + 1) * settings.tasks]]
 
 
 def requests_of(tasks: Sequence[Task], iteration: int, settings: Settings) -> list[Request]:
-    """Return the episodes of an iteration, group after group; attempts are numbered over the whole run.
-
-    Raises:
-        ConfigError: when a task was drawn twice in one iteration.
-    """
-    if len({task.id for task in tasks}) != len(tasks):
-        raise ConfigError(f"{settings.tasks} tasks an iteration exceed the pool; lower tasks or raise fraction")
+    """Return the episodes of an iteration, group after group; attempts are numbered over the whole run."""
     first = iteration * settings.group
     return [Request(task, first + member, settings.seed) for task in tasks for member in range(settings.group)]
 
@@ -152,11 +156,14 @@ def method_of(settings: Settings) -> Method:
 
     Raises:
         UnknownName: when there is no such method.
-        ConfigError: when the method trains nothing.
+        ConfigError: when the method trains nothing, or compares whole distributions with a teacher
+            that is gone when they are computed.
     """
     method = METHODS.get(settings.method)
     if not method.trained:
         raise ConfigError(f"method {method.name} trains nothing; evaluate it with python -m harness.eval")
+    if method.distill is not None and method.distill.inputs == "logits" and settings.teacher != "current":
+        raise ConfigError(f"method {method.name} compares whole distributions, never stored; give teacher=current")
     if settings.distill_coefficient is not None and method.distill is not None:
         method = replace(method, distill=replace(method.distill, coefficient=settings.distill_coefficient))
     return method
@@ -171,6 +178,7 @@ def rates(played: Sequence[Played]) -> dict[str, Any]:
     return {
         "env/success": sum(e.success for e in episodes) / n,
         "env/score": sum(e.score for e in episodes) / n,
+        "env/reward": sum(turn.reward for turn in turns) / n,
         "env/turns": len(turns) / n,
         "env/errors": sum(e.failed_to_finish for e in episodes),
         "env/ill_formed": sum(not turn.format_ok for turn in turns) / t,

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,17 @@ from seed_agent.backends.hf import HFPolicy
 from seed_agent.rollout import Request
 from seed_agent.skills.bank import SkillBank
 from seed_agent.train import checkpoint
-from seed_agent.train.loop import Trainer
+from seed_agent.train.loop import Diverged, Trainer
 from seed_agent.train.rollouts import ImageStore, Stage, language_of
-from seed_agent.train.settings import Settings
-from seed_envs.errors import ConfigError, DataError
+from seed_agent.train.samples import Sample
+from seed_agent.train.settings import HOW, Settings
+from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.files import write_atomically
 from seed_envs.seeding import canonical
 
 RUN, METRICS, EVALS, CHECKPOINTS, FINAL = "train.json", "metrics.jsonl", "evaluations", "checkpoints", "final"
+DIVERGED = "diverged.json"
+OURS = (RUN, METRICS, EVALS, CHECKPOINTS, FINAL)
 KEEP = 2
 """Checkpoints kept beside the final export."""
 
@@ -37,14 +41,34 @@ class TrainingRun:
             DataError: when what is there is torn.
         """
         self.folder, self.settings, self.policy = folder, settings, policy
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
         self._lock = self._locked()
-        self._check()
-        self.trainer = Trainer(settings, policy)
-        self.done = 0
+        try:
+            self._begin(provenance)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _begin(self, provenance: Mapping[str, Any]) -> None:
+        settings = self.settings
+        facts = dict(self.policy.facts())
+        began = self._check(facts["weights_sha256"])
+        self.trainer = Trainer(settings, self.policy)
+        self.done = self.saved = 0
         self._resume()
-        content = {"settings": settings.model_dump(mode="json"), "digest": settings.digest, "provenance": provenance}
-        write_atomically(folder / RUN, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+        self._kept = self._state()
+        content = {
+            "settings": settings.model_dump(mode="json"),
+            "digest": settings.digest,
+            "model": facts,
+            "language": self.trainer.language.facts(),
+            "random": _streams(settings),
+            "provenance": [*began, dict(provenance)],
+        }
+        write_atomically(self.folder / RUN, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
     def _locked(self) -> int:
         handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -55,32 +79,42 @@ class TrainingRun:
             raise ConfigError(f"another process is training in {self.folder}; choose another --out") from None
         return handle
 
-    def _check(self) -> None:
+    def _check(self, weights: str) -> list[Any]:
+        """Refuse to go on with a run of other settings or another model; return its provenance."""
         path = self.folder / RUN
         if not path.exists():
-            return
+            return []
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
-            before, digest = known["settings"], known["digest"]
+            before, digest, model = known["settings"], known["digest"], known["model"]["weights_sha256"]
+            provenance = list(known["provenance"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read ({error!r}); choose another --out") from None
         if digest != self.settings.digest:
             now = self.settings.model_dump(mode="json")
-            odd = [f"{k}: {before.get(k)!r} there, {now[k]!r} now" for k in sorted(now) if before.get(k) != now[k]]
+            names = sorted(name for name in now if name not in HOW and before.get(name) != now[name])
+            odd = [f"{name}: {before.get(name)!r} there, {now[name]!r} now" for name in names]
             raise ConfigError(f"{self.folder} holds a run of other settings ({'; '.join(odd)}); choose another --out")
+        if model != weights:
+            raise ConfigError(
+                f"{self.folder} holds a run that began with other weights than those in {self.settings.model}; "
+                "bring them back or choose another --out"
+            )
+        return provenance
 
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder / CHECKPOINTS)
         metrics = self.folder / METRICS
         if found is not None:
-            state = checkpoint.restore(found, self.policy.model, self.trainer.optimizer)
-            self.done, self.trainer.updates = state["iteration"], state["updates"]
+            state = checkpoint.restore(found, self.policy.model, self.trainer.optimizer, digest=self.settings.digest)
+            self.done = self.saved = state["iteration"]
+            self.trainer.updates = state["updates"]
             if state.get("bank"):
                 self.trainer.skills.bank = SkillBank.from_json(state["bank"])
         lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-        kept = [line for line in lines if (row := _row(line)) is not None and row["iteration"] <= self.done]
-        if lines != kept or not metrics.exists():
-            write_atomically(metrics, "".join(line + "\n" for line in kept).encode())
+        rows = [row for line in lines if (row := _row(line)) is not None and row["iteration"] <= self.done]
+        self.rows = {row["iteration"]: row for row in rows}
+        write_atomically(metrics, "".join(canonical(row) + "\n" for row in self.rows.values()).encode())
 
     def train(self, report: Report = lambda metrics: None) -> dict[str, Any]:
         """Run what is left and return the last evaluation.
@@ -88,28 +122,60 @@ class TrainingRun:
         Raises:
             SeedError: when the run diverges or a file cannot be written; what is there is whole.
         """
-        settings, last = self.settings, {}
-        if self.done == 0:
-            last = self._evaluate(0)
+        try:
+            self._train(report)
+        except (KeyboardInterrupt, SeedError) as error:
+            with contextlib.suppress(SeedError):
+                self._rescue()
+            if isinstance(error, Diverged):
+                where = self._dump(error)
+                raise SeedError(f"{error}; the batch is in {where}, {self._whole()}") from error
+            if isinstance(error, SeedError):
+                raise SeedError(f"{error}; {self._whole()}") from error
+            raise
+        evaluated = [row for row in self.rows.values() if any(key.startswith("eval/") for key in row)]
+        return {key: value for key, value in evaluated[-1].items() if key.startswith("eval/")} if evaluated else {}
+
+    def _train(self, report: Report) -> None:
+        settings = self.settings
+        if self.done == 0 and 0 not in self.rows and settings.eval_splits:
+            self._log({"iteration": 0, **self._evaluate(0)}, report)
         for number in range(self.done, settings.planned):
             metrics = self.trainer.iteration(number)
-            self.done = number + 1
-            ended = self.done == settings.planned
-            if ended or (settings.eval_every and self.done % settings.eval_every == 0):
-                last = self._evaluate(self.done)
-                metrics |= last
-            self._log(metrics)
-            report(metrics)
+            ended = number + 1 == settings.planned
+            if ended or (settings.eval_every and (number + 1) % settings.eval_every == 0):
+                metrics |= self._evaluate(number + 1)
+            self._log(metrics, report)
             if ended or self.done % settings.save_every == 0:
                 self._save()
         final = self.folder / FINAL
         if not (final / checkpoint.DONE).exists():
-            checkpoint.save(final, self.policy.model, self.policy.tokenizer, self._state())
-        return last
+            checkpoint.save(final, self.policy.model, self.policy.tokenizer, self._kept, images=self._images())
+
+    def _rescue(self) -> None:
+        """Keep what was done since the last checkpoint, if no update has touched the weights since."""
+        if self.done > self.saved and self.trainer.updates == self._kept["updates"]:
+            self._save()
+
+    def _whole(self) -> str:
+        return f"the checkpoint of iteration {self.saved} is whole" if self.saved else "there is no checkpoint yet"
+
+    def _dump(self, error: Diverged) -> Path:
+        """Write the samples that led to a number that is none."""
+        path = self.folder / DIVERGED
+        rows = [_readable(sample, self.policy.tokenizer) for sample in error.batch]
+        write_atomically(path, (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode())
+        return path
+
+    def _images(self) -> Any:
+        vision = self.policy.network.vision
+        return vision.processor if vision is not None else None
 
     def _state(self) -> dict[str, Any]:
         bank = self.trainer.skills.bank
         return {
+            "stage": "rl",
+            "method": self.settings.method,
             "iteration": self.done,
             "updates": self.trainer.updates,
             "digest": self.settings.digest,
@@ -117,16 +183,21 @@ class TrainingRun:
         }
 
     def _save(self) -> None:
-        folder = self.folder / CHECKPOINTS / f"iteration_{self.done:06d}"
-        checkpoint.save(
-            folder, self.policy.model, self.policy.tokenizer, self._state(), optimizer=self.trainer.optimizer
-        )
+        folder = self.folder / CHECKPOINTS / f"iteration_{self._kept['iteration']:06d}"
+        model, tokenizer, optimizer = self.policy.model, self.policy.tokenizer, self.trainer.optimizer
+        checkpoint.save(folder, model, tokenizer, self._kept, optimizer=optimizer, images=self._images())
         checkpoint.prune(folder.parent, KEEP)
+        self.saved = self.done
 
-    def _log(self, metrics: Mapping[str, Any]) -> None:
+    def _log(self, metrics: Mapping[str, Any], report: Report) -> None:
+        """Record an iteration; from here on it counts as done."""
+        row = dict(metrics)
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(canonical(dict(metrics)) + "\n")
+            file.write(canonical(row) + "\n")
             file.flush()
+        self.rows[row["iteration"]], self.done = row, row["iteration"]
+        self._kept = self._state()
+        report(row)
 
     def _evaluate(self, iteration: int) -> dict[str, Any]:
         """Play the evaluation splits, keep the episodes and return success per split."""
@@ -144,15 +215,17 @@ class TrainingRun:
                 f"eval/{split}/success": wins / len(episodes),
                 f"eval/{split}/macro": sum(sum(g) / len(g) for g in groups.values()) / len(groups),
                 f"eval/{split}/n": len(episodes),
+                f"eval/{split}/errors": sum(e.failed_to_finish for e in episodes),
                 f"eval/{split}/turns": sum(len(e.turns) for e in episodes) / len(episodes),
             }
         return result
 
     def close(self) -> None:
-        """Release the folder and the environments."""
-        self.trainer.close()
-        with contextlib.suppress(OSError):
+        """Release the folder and the environments; closing twice does nothing more."""
+        if self._lock >= 0:
+            self.trainer.close()
             os.close(self._lock)
+            self._lock = -1
 
 
 def evaluate(settings: Settings, policy: HFPolicy, trainer: Trainer, split: str) -> Sequence[Any]:
@@ -165,7 +238,8 @@ def evaluate(settings: Settings, policy: HFPolicy, trainer: Trainer, split: str)
             tasks = tasks.limit(settings.eval_limit, seed=settings.seed)
         shown = trainer.skills.library if trainer.method.test_skill else None
         requests = [Request(task, 0, settings.seed) for task in tasks]
-        played, _ = stage.play(requests, policy, language, images=ImageStore(), skill_for=shown)
+        with trainer.precision():
+            played, _ = stage.play(requests, policy, language, images=ImageStore(keep=False), skill_for=shown)
         return [one.episode for one in played]
     finally:
         stage.close()
@@ -178,3 +252,38 @@ def _row(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return row if isinstance(row, dict) and isinstance(row.get("iteration"), int) else None
+
+
+def _streams(settings: Settings) -> dict[str, str]:
+    """Return every source of randomness of a run and what it is derived from; there is no other."""
+    seed = settings.seed
+    return {
+        "task order": f"task order, {seed}, round",
+        "mini-batches": f"mini-batches, {seed}, iteration",
+        "episodes": f"episode, {seed}, task, attempt",
+        "replies": "reply, the episode's seed, turn",
+        "evaluation": f"episode, {seed}, task, attempt 0; tasks by seed {seed}",
+        "subset": f"tasks by seed {seed}",
+    }
+
+
+def _readable(sample: Sample, tokenizer: Any) -> dict[str, Any]:
+    """Return a sample as JSON, numbers that are none as text."""
+    prompt, reply = sample.row.ids[: sample.row.prompt], sample.row.ids[sample.row.prompt :]
+    numbers = {key: [_number(x) for x in values.tolist()] for key, values in sample.scores.items()}
+    return {
+        "task_id": sample.group,
+        "episode": sample.episode,
+        "turn": sample.turn,
+        "score": sample.score,
+        "advantage": _number(sample.advantage),
+        "prompt": tokenizer.decode(prompt),
+        "reply": tokenizer.decode(reply),
+        "reply_ids": list(reply),
+        "sampled_logp": [_number(x) for x in sample.sampled_logp],
+        **numbers,
+    }
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -53,6 +53,13 @@ def score_rows(network: Network, rows: Sequence[Row], temperature: float, *, ent
     )
 
 
+def reply_logits(network: Network, rows: Sequence[Row], temperature: float) -> Tensor:
+    """Return the logits over ``temperature`` that predict the replies' tokens, [B, T, V], with gradients."""
+    width = max(len(row.ids) - row.prompt for row in rows)
+    logits: Tensor = network._logits(network._batch(rows), keep=width + 1)[:, :-1]
+    return logits / temperature
+
+
 def score_samples(
     network: Network, samples: Sequence[Sample], key: str, *, temperature: float, budget: int, teacher: bool = False
 ) -> None:

@@ -9,12 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.seeding import canonical, sha256_text
 
+HOW = ("batch", "gradient_checkpointing", "micro_tokens", "save_every")
+"""Settings that decide how a run is computed and not, up to rounding, what: they may change when it goes on."""
+
 
 class Settings(BaseModel):
     """Everything that decides a run of stage 2; nothing else does.
 
     Lengths are in tokens of the model's tokenizer. The defaults are SEED's where it has a value
-    (method.md of the paper's sources is summarised in docs/training.md).
+    (docs/training.md names the sources).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -23,78 +26,88 @@ class Settings(BaseModel):
     # what is trained, where, how
     model: str = ""
     """A Hugging Face folder or name."""
+    init: Literal["method", "given"] = "method"
+    """``method``: ``model`` must be what the method starts from (a stage-1 export or a base model), which
+    is checked; ``given``: start from ``model`` whatever it is."""
     method: str = "seed"
     env: str = "seed_envs/ALFWorld-v0"
     env_args: dict[str, Any] = Field(default_factory=dict)
     language: str = "alfworld/seed"
     """The language preset: history, limits, parser."""
-    seed: int = Field(0, ge=0)
-    fraction: float = Field(1.0, gt=0, le=1)
+    seed: int = Field(default=0, ge=0)
+    fraction: float = Field(default=1.0, gt=0, le=1)
     fraction_mode: Literal["budget", "subset"] = "budget"
+    min_pixels: int | None = Field(default=None, ge=0)
+    """Smaller images are enlarged to so many pixels, of vision models; by default as the published runs do."""
     # schedule
-    iterations: int = Field(150, ge=1)
-    tasks: int = Field(16, ge=1)
+    iterations: int = Field(default=150, ge=1)
+    tasks: int = Field(default=16, ge=1)
     """Tasks per iteration."""
-    group: int = Field(8, ge=1)
+    group: int = Field(default=8, ge=1)
     """Episodes per task."""
-    minibatch: int = Field(256, ge=0)
+    minibatch: int = Field(default=256, ge=0)
     """Samples (turns) per optimiser step; 0 takes all of an iteration."""
-    micro_tokens: int = Field(16_384, ge=1)
+    micro_tokens: int = Field(default=16_384, ge=1)
     """Padded tokens per forward pass; the gradient does not depend on it."""
     # rollouts
-    max_turns: int | None = Field(None, ge=1)
-    max_prompt_tokens: int | None = Field(None, ge=1)
-    max_reply_tokens: int | None = Field(None, ge=1)
-    history: int | None = Field(None, ge=0)
-    temperature: float = Field(1.0, gt=0)
-    top_p: float = Field(1.0, gt=0, le=1)
+    max_turns: int | None = Field(default=None, ge=1)
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    max_reply_tokens: int | None = Field(default=None, ge=1)
+    history: int | None = Field(default=None, ge=0)
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     think: bool = True
     # reward
     reward: Literal["success", "score", "native"] = "success"
     """``success``: 1 when the goal is reached; ``score``: the benchmark's; ``native``: the sum of rewards."""
     reward_scale: float = 10.0
-    invalid_penalty: float = Field(0.0, ge=0)
+    invalid_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the score of a turn whose reply is ill-formed, before the group's statistics."""
     # advantage and losses
     adv_stats: Literal["trajectory", "first_row", "step_rows"] = "trajectory"
     adv_std: Literal["population", "sample", "none"] = "population"
     adv_singleton: Literal["zero", "raw"] = "zero"
-    clip_low: float = Field(0.2, ge=0)
-    clip_high: float = Field(0.2, ge=0)
-    dual_clip: float | None = Field(None, gt=1)
-    kl: float = Field(0.01, ge=0)
-    entropy: float = Field(0.0, ge=0)
+    clip_low: float = Field(default=0.2, ge=0)
+    clip_high: float = Field(default=0.2, ge=0)
+    dual_clip: float | None = Field(default=None, gt=1)
+    kl: float = Field(default=0.01, ge=0)
+    entropy: float = Field(default=0.0, ge=0)
     reduction: Literal["token_mean", "sequence_mean", "sequence_sum"] = "token_mean"
-    distill_coefficient: float | None = Field(None, ge=0)
+    distill_coefficient: float | None = Field(default=None, ge=0)
     """In place of the method's own; for studies."""
     teacher: Literal["snapshot", "current"] = "snapshot"
+    old: Literal["rescored", "sampled"] = "rescored"
+    """Log-probabilities of the policy that played: scored again as the update scores, or those of sampling,
+    which differ by rounding (``rl/logp_drift_max``) and save a pass."""
     annotator: str = "rules"
     """Who writes skills for methods whose source is external or a bank."""
-    analyzer_prompt_tokens: int = Field(16_384, ge=1)
-    analyzer_reply_tokens: int = Field(4_096, ge=1)
+    analyzer_prompt_tokens: int = Field(default=16_384, ge=1)
+    analyzer_reply_tokens: int = Field(default=4_096, ge=1)
     # optimiser
-    lr: float = Field(1e-6, gt=0)
-    warmup: int = Field(0, ge=0)
+    lr: float = Field(default=1e-6, gt=0)
+    warmup: int = Field(default=0, ge=0)
     """Optimiser steps of linear warm-up; the rate is constant afterwards."""
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
-    grad_clip: float = Field(1.0, gt=0)
+    grad_clip: float = Field(default=1.0, gt=0)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """``bfloat16`` computes in it (autocast) over float32 weights: an update of 1e-6 would vanish in bfloat16
+    weights. ``float64`` is for tests."""
     gradient_checkpointing: bool = False
-    batch: int = Field(64, ge=1)
+    batch: int = Field(default=64, ge=1)
     """Sequences generated or scored together, at most."""
     # evaluation and checkpoints
-    eval_every: int = Field(5, ge=0)
-    """Iterations between evaluations; 0 for none but the last."""
+    eval_every: int = Field(default=5, ge=0)
+    """Iterations between evaluations; 0 for none but before the first and after the last."""
     eval_splits: tuple[str, ...] = ("valid_seen",)
-    eval_limit: int | None = Field(128, ge=1)
-    eval_temperature: float = Field(0.4, ge=0)
-    save_every: int = Field(10, ge=1)
+    eval_limit: int | None = Field(default=128, ge=1)
+    eval_temperature: float = Field(default=0.4, ge=0)
+    save_every: int = Field(default=10, ge=1)
 
     @property
     def digest(self) -> str:
-        """The sha256 of the canonical JSON: the run's identity."""
-        return sha256_text(canonical(self.model_dump(mode="json")))
+        """The sha256 of the canonical JSON without `HOW`: the run's identity."""
+        return sha256_text(canonical(self.model_dump(mode="json", exclude=set(HOW))))
 
     @property
     def planned(self) -> int:

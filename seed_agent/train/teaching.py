@@ -5,6 +5,7 @@ from typing import Any
 
 from seed_agent.methods import Method
 from seed_agent.policy import Pixels, Policy, Prompt
+from seed_agent.skills.analyzer import check_train
 from seed_agent.skills.annotators import Annotator, Options, make_annotator
 from seed_agent.skills.bank import SkillBank
 from seed_agent.skills.insert import insert_into_chat
@@ -16,7 +17,6 @@ from seed_agent.train.samples import Played
 from seed_agent.train.settings import Settings
 from seed_envs.core import Info
 from seed_envs.presets import get_preset
-from seed_envs.seeding import derive
 
 _STEP_SKILLS = 5
 """Skills of single steps asked for at most, where a method uses them (OPID)."""
@@ -53,7 +53,8 @@ class Skills:
             self.annotator = ModelAnnotator(policy if method.skill_source == "self" else frozen, options)
         elif method.skill_source in ("external", "bank"):
             self.annotator = make_annotator(settings.annotator, options)
-        self._chosen: dict[tuple[str, int], tuple[str, int]] = {}
+        self.too_long = 0
+        """Turns of this iteration whose teacher prompt did not fit the model's context."""
 
     @property
     def shown(self) -> Callable[[Info], str] | None:
@@ -65,15 +66,23 @@ class Skills:
         return skill_for(self.kind, info["category"], info["task_id"])
 
     def annotate(self, played: Sequence[Played]) -> dict[str, Any]:
-        """Give every episode its skill, where it can have one, and return counts."""
+        """Give every episode its skill, where it can have one, and return counts.
+
+        What an annotator cannot do (no JSON, a time-out, a dead server) costs the skill and is counted.
+
+        Raises:
+            Contaminated: for an episode outside the training split.
+        """
+        self.too_long = 0
         if self.method.distill is None:
             return {}
+        whole = [one for one in played if not one.rejected]
         if self.annotator is None:
-            for one in played:
+            for one in whole:
+                check_train(one.episode)
                 text = skill_for(self.kind, one.episode.category, one.episode.task_id)
                 one.skill = _as_skill(one, text, "library")
-            return {"usable": len(played)}
-        whole = [one for one in played if not one.rejected]
+            return {"episodes": len(whole), "usable": len(whole)}
         if self.bank is not None:
             self._retrieve(whole)
         results = self.annotator.annotate([one.episode for one in whole])
@@ -115,14 +124,10 @@ class Skills:
         context = getattr(self.policy, "context", None)
         reply = self.settings.max_reply_tokens or get_preset(self.settings.language).max_reply_tokens
         if context is not None and taught.ids is not None and len(taught.ids) + reply > context:
+            self.too_long += 1
             return None
         return taught
 
 
 def _as_skill(one: Played, text: str, source: str) -> Skill:
     return Skill("", text, one.episode.task_id, one.episode.attempt, one.episode.success, source)
-
-
-def seed_of(settings: Settings, *parts: object) -> int:
-    """Return a seed of the run for a purpose."""
-    return derive("train", settings.seed, *parts)

@@ -1,0 +1,260 @@
+"""Train agents: SEED and the methods it is compared with, resumably.
+
+python -m harness.train --stage base --env alfworld --out runs/base
+python -m harness.train --stage sft --preset alfworld/micro/seed model=runs/base --out runs/sft
+python -m harness.train --preset alfworld/micro/seed model=runs/sft/final --out runs/seed
+
+A preset is ENV/MODEL/METHOD, such as alfworld/qwen2.5-3b/seed; key=value changes any of its
+settings, sft.key=value those of stage 1. Repeating a command goes on where it stopped. Exit
+codes: 0 ok; 1 finished, but episodes of the last evaluation broke; 2 nothing can be trained as
+asked, or training had to stop; 130 interrupted.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.config import slug
+from harness.eval import terminable
+from harness.provenance import collect
+from harness.training_progress import SINKS, SafeSink, TrainingMeter
+from seed_agent.backends.hf_load import load
+from seed_agent.methods import METHODS
+from seed_agent.train.model import load_policy
+from seed_agent.train.plan import Plan, make_plan
+from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
+from seed_agent.train.settings import Settings, build, override
+from seed_envs.cli import catalogue
+from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
+from seed_envs.errors import ConfigError, UnknownName
+from seed_envs.presets import preset_for
+from seed_envs.registry import load_plugins
+
+STAGES = ("base", "sft", "rl")
+_SFT = ("tasks", "rollouts", "temperature", "annotator", "epochs", "lr", "batch", "warmup")
+"""What ``sft.key=value`` may set; all but the annotator are numbers."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    with terminable():
+        return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    args = _parser().parse_intermixed_args(argv)  # settings may stand between flags
+    load_plugins(args.plugin)
+    if args.stage == "base":
+        return _base(args)
+    preset = _preset(args)
+    folder = args.out or Path("runs") / slug(f"{args.stage}-{preset.settings.preset}-{preset.settings.digest[:8]}")
+    if args.dry_run:
+        return _show_plan(args, preset, folder)
+    if args.stage == "sft":
+        return _sft(args, preset, folder)
+    return _rl(args, preset, folder, collect("harness.train", argv))
+
+
+def _preset(args: argparse.Namespace) -> Preset:
+    """Return what the command line asks for: a preset, changed by flags, changed by key=value."""
+    if args.preset:
+        preset = get_preset(args.preset)
+    else:
+        preset = Preset(Settings(), {}, {}, None)
+    flags = {
+        "method": args.method,
+        "env": args.env,
+        "seed": args.seed,
+        "fraction": args.fraction,
+        "fraction_mode": args.fraction_mode,
+    }
+    changes = {key: value for key, value in flags.items() if value is not None}
+    if args.env is not None:
+        changes["env"] = catalogue.resolve(args.env, catalogue.environment_ids(args.plugin))
+        if changes["env"] != preset.settings.env:
+            changes["language"] = preset_for(changes["env"]).name
+    settings = build(preset.settings.model_dump() | changes)
+    if args.data is not None:
+        settings = build(settings.model_dump() | {"env_args": {**settings.env_args, "data": args.data}})
+    own = [text for text in args.settings if not text.startswith("sft.")]
+    settings = override(settings, own)
+    sft = preset.sft | dict(_sft_setting(text) for text in args.settings if text.startswith("sft."))
+    known = preset.parameters if settings.model == preset.settings.model else None
+    return Preset(settings, preset.sources, sft, known)
+
+
+def _sft_setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.removeprefix("sft.").partition("=")
+    if key not in _SFT:
+        raise UnknownName("setting of stage 1", key, _SFT)
+    if key == "annotator":
+        return key, value
+    with contextlib.suppress(ValueError):
+        number = float(value)
+        if equals and number > 0:
+            return key, number if key in ("temperature", "lr", "warmup") else int(value)
+    raise ConfigError(f"{text} cannot be used; expected a number above 0, for example sft.tasks=24")
+
+
+def _base(args: argparse.Namespace) -> int:
+    """Build a small base policy."""
+    kind = args.env or (args.preset or "").split("/")[0]
+    kind = preset_for(kind).kind if "-v" in kind else kind
+    if kind not in ENVS:
+        raise UnknownName("environment to build a base policy for (give --env)", kind, ENVS)
+    if args.settings:
+        raise ConfigError(f"--stage base takes no settings, got {args.settings[0]}; give --seed or --out")
+    folder = args.out or Path("runs") / f"base-{kind}"
+    if args.dry_run:
+        say(f"base policy for {kind}, pre-trained on embedded training tasks only; files: {folder}")
+        return OK
+    load("accelerate")
+    from seed_agent.train.base import build_base
+
+    card = build_base(kind, folder, seed=args.seed or 0, report=_plainly)
+    return _done(args, card, folder, f"evaluate it: python -m harness.eval --policy hf:{folder}")
+
+
+def _sft(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
+    """Run stage 1."""
+    policy = load_policy(preset.settings, start="base")
+    from seed_agent.train.sft import run_sft
+
+    arguments = {"annotator": preset.settings.annotator} | preset.sft
+    try:
+        result = run_sft(preset.settings, policy, folder, report=_plainly, **arguments)
+    except KeyboardInterrupt:
+        note(f"interrupted: what is done is kept in {folder}; repeat the command to go on")
+        return INTERRUPTED
+    return _done(args, result, folder, f"next: python -m harness.train --stage rl ... model={folder}/final")
+
+
+def _rl(args: argparse.Namespace, preset: Preset, folder: Path, provenance: Mapping[str, Any]) -> int:
+    """Run stage 2."""
+    settings = preset.settings
+    plan = make_plan(settings, parameters=preset.parameters)
+    if plan.needs:
+        raise ConfigError(plan.needs)
+    policy = load_policy(settings)
+    from seed_agent.train.run import TrainingRun  # needs torch, which --help and --dry-run do without
+
+    run = TrainingRun(folder, settings, policy, provenance=provenance)
+    if run.done:
+        note(f"{folder}: {run.done} of {plan.iterations} iterations are there already")
+    sinks = [SafeSink(name, folder, settings.model_dump(mode="json")) for name in args.sink]
+    try:
+        with TrainingMeter(settings.method, plan.iterations, done=run.done) as meter:
+            result = run.train(_all([meter.add, *(sink.add for sink in sinks)]))
+    except KeyboardInterrupt:
+        kept = f"{run.saved} of {plan.iterations} iterations kept in {folder}"
+        note(f"interrupted: {kept}; repeat the command to go on")
+        return INTERRUPTED
+    finally:
+        run.close()
+    broke = sum(value for key, value in result.items() if key.endswith("/errors"))
+    code = _done(args, result, folder, _evaluation(folder, settings))
+    return FAILED if broke else code
+
+
+def _evaluation(folder: Path, settings: Settings) -> str:
+    """Return what to type to evaluate a run as its own evaluations did."""
+    pixels = "" if settings.min_pixels is None else f"?min_pixels={settings.min_pixels}"
+    flags = f"--env {settings.env} --preset {settings.language} --temperature {settings.eval_temperature:g}"
+    method = METHODS.get(settings.method)
+    shown = f" --method {method.name}" if method.test_skill else ""
+    return f"evaluate it: python -m harness.eval --policy 'hf:{folder}/final{pixels}' {flags}{shown}"
+
+
+def _all(receivers: Sequence[Callable[[Mapping[str, Any]], None]]) -> Callable[[Mapping[str, Any]], None]:
+    def report(metrics: Mapping[str, Any]) -> None:
+        for receive in receivers:
+            receive(metrics)
+
+    return report
+
+
+def _plainly(metrics: Mapping[str, Any]) -> None:
+    """Report the parts of stage 0 and 1: what they are and their numbers."""
+    shown = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in metrics.items()]
+    note(", ".join(shown))
+
+
+def _done(args: argparse.Namespace, result: Mapping[str, Any], folder: Path, hint: str) -> int:
+    if args.json:
+        say_json({"folder": str(folder), "result": dict(result)})
+        return OK
+    for key, value in result.items():
+        if isinstance(value, int | float | str):
+            say(f"{key}  {value:.4g}" if isinstance(value, float) else f"{key}  {value}")
+    say(f"{folder}")
+    note(hint)
+    return OK
+
+
+def _show_plan(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
+    settings = preset.settings
+    plan = make_plan(settings, parameters=preset.parameters)
+    files = _files(args.stage)
+    if args.json:
+        found = {"stage": args.stage, "settings": settings.model_dump(mode="json"), "sources": preset.sources}
+        say_json({**found, "digest": settings.digest, "plan": asdict(plan), "folder": str(folder), "files": files})
+        return OK
+    say(f"{settings.method} on {settings.env}, {settings.model or 'no model yet'}, seed {settings.seed}")
+    if args.stage == "sft":
+        tasks, rollouts = preset.sft.get("tasks", 180), preset.sft.get("rollouts", 8)
+        say(f"  {tasks} tasks x {rollouts} episodes of at most {plan.turns} turns, then a fit to their skills")
+    else:
+        _say_rl(settings, plan)
+    say(f"{folder}: {', '.join(files)}")
+    if plan.needs and args.stage == "rl":
+        say(f"first: {plan.needs}")
+    return OK
+
+
+def _say_rl(settings: Settings, plan: Plan) -> None:
+    share = "" if settings.fraction == 1 else f" ({settings.fraction:g} of the {settings.fraction_mode})"
+    each = f"{settings.tasks} tasks x {settings.group} episodes of at most {plan.turns} turns"
+    say(f"  {plan.iterations} iterations{share} of {each}, from {plan.pool} tasks: {plan.episodes:,} episodes")
+    say(f"  {plan.updates:,} updates; {plan.eval_episodes:,} episodes of evaluation")
+    say(f"  tokens, at most: {plan.generated:,} sampled, {plan.processed:,} through the model")
+    memory = "unknown before the model is there" if plan.memory_gib is None else f"{plan.memory_gib:.1f} GiB"
+    say(f"  memory: {memory} for weights, gradients and optimiser; batches of {settings.micro_tokens:,} tokens on top")
+
+
+def _files(stage: str) -> list[str]:
+    if stage == "sft":
+        return ["trajectories.jsonl", "skills.jsonl", "pairs.jsonl", "metrics.jsonl", "final"]
+    return ["train.json", "metrics.jsonl", "evaluations", "checkpoints", "final"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m harness.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("settings", nargs="*", metavar="key=value", help="settings in place of the preset's, e.g. lr=1e-5")
+    add("--stage", choices=STAGES, default="rl", help="base: a tiny model; sft: stage 1; rl (default): stage 2")
+    models = "; ".join(f"{env}/{{{','.join(found)}}}" for env, found in FOR_ENV.items())
+    add("--preset", metavar="ENV/MODEL/METHOD", help=f"published settings: {models}, then a method")
+    add("--method", metavar="NAME", help="in place of the preset's (python -m harness lists them)")
+    add("--env", metavar="ID", help="in place of the preset's environment")
+    add("--data", metavar="WHICH", help="embedded (default), official, or a folder")
+    add("--fraction", type=float, metavar="F", help="train on a share, above 0 and at most 1")
+    add("--fraction-mode", metavar="MODE", help="budget (default): the first share of the iterations; subset: of tasks")
+    add("--seed", type=int, metavar="S", help="decides every draw of the run")
+    add("--sink", action="append", default=[], choices=sorted(SINKS), help="send the metrics there too")
+    add("--plugin", action="append", default=[], metavar="MODULE", help="module[:function] that adds things")
+    add("--out", type=Path, metavar="DIR", help="the run's folder")
+    add("--json", action="store_true", help="the result as JSON")
+    add("--dry-run", action="store_true", help="check everything, show the plan, write nothing, load no weights")
+    add("--traceback", action="store_true", help="show where an error came from")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
