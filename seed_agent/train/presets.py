@@ -145,7 +145,7 @@ MODELS = {
             "tasks": 8,
             "group": 8,
             "minibatch": 256,
-            "lr": 5e-4,
+            "lr": 1e-4,
             "kl": 0.0,
             "old": "sampled",
             "micro_tokens": 4_096,

@@ -1,0 +1,162 @@
+"""The base-policy builder: what tiny models are shown, that it is stated, and that it is the same every time."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; install 'seed-suite[train]'")
+pytest.importorskip("transformers", reason="transformers is not installed; install 'seed-suite[train]'")
+pytest.importorskip("accelerate", reason="accelerate is not installed; install 'seed-suite[train]'")
+
+from seed_agent.backends.hf import make
+from seed_agent.chat import Language
+from seed_agent.policy import Message, Sampling
+from seed_agent.skills.analyzer import Contaminated
+from seed_agent.skills.insert import HEADING, remove_skill
+from seed_agent.skills.parse import parse_skill
+from seed_agent.skills.skill import ParseFailure
+from seed_agent.train.base import BASES, CARD, TAGS, Base, build_base
+from seed_agent.train.demos import Demos, gather, think_household
+from seed_agent.train.rollouts import Stage
+from seed_agent.train.settings import Settings
+from seed_envs.alfworld.embedded import EmbeddedSource
+from seed_envs.errors import ConfigError, UnknownName
+from seed_envs.presets import get_preset
+from seed_envs.prompting import builtin_template
+
+
+def small(kind: str) -> Base:
+    """Return a base that is made in seconds and knows nothing."""
+    base = BASES[kind]
+    recipe = replace(base.recipe, tasks=4, skilled=4, analyses=1, analysis_chars=2_500, search=0.9)
+    return replace(base, recipe=recipe, plan=replace(base.plan, epochs=1), hidden=32, vocab=400, rows=4)
+
+
+def _gathered(split: str) -> Demos:
+    base = small("alfworld")
+    stage = Stage(Settings(env=base.env, language=base.language), split, 4)
+    preset = get_preset(base.language)
+    try:
+        return gather(stage, Language(builtin_template("alfworld", "compact"), preset, Sampling()), base.recipe, seed=0)
+    finally:
+        stage.close()
+
+
+@pytest.fixture(scope="module")
+def demos() -> Demos:
+    return _gathered("train")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("base") / "alfworld"
+    return folder, build_base("alfworld", folder, base=small("alfworld"))
+
+
+def test_only_training_tasks_are_shown(demos: Demos) -> None:
+    source = EmbeddedSource()
+    assert {example.task_id for example in demos.examples} <= set(source.tasks("train").ids)
+    with pytest.raises(Contaminated, match="valid_seen"):
+        _gathered("valid_seen")
+
+
+def test_every_kind_of_example_is_there_and_says_what_it_should(demos: Demos) -> None:
+    by_kind = {kind: [e for e in demos.examples if e.kind == kind] for kind in ("play", "skill", "analysis")}
+    assert all(by_kind.values())
+    plain = {example.chat[0].text for example in by_kind["play"]}
+    assert not any(HEADING in text for text in plain)
+    for example in by_kind["skill"]:
+        text = example.chat[0].text
+        assert HEADING in text
+        assert remove_skill(text).startswith("Your task is to:")
+        assert "try something" not in example.reply, "play behind a skill is faultless"
+    for example in by_kind["analysis"]:
+        assert not isinstance(parse_skill(example.reply), ParseFailure)
+
+
+def test_the_actions_shown_are_listed_in_the_prompt_or_go_nowhere(demos: Demos) -> None:
+    for example in demos.examples:
+        if example.kind == "play":
+            action = example.reply.partition("<action>")[2].removesuffix("</action>").split()
+            listed = example.chat[0].text.partition("\ngo to: ")[2]
+            assert all(word in listed for word in action if word not in ("go", "to", "take", "from"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "drawn", "thought"),
+    [
+        (["go to drawer 1", "open drawer 1", "take mug 2 from drawer 1", "go to desk 1"], False, "find mug"),
+        (["go to desk 1", "move mug 2 to desk 1"], False, "bring mug to desk"),
+        (["go to fridge 1", "cool mug 2 with fridge 1", "go to desk 1"], False, "cool mug"),
+        (["use desklamp 1"], False, "use desklamp"),
+        (["take mug 2 from drawer 1"], True, "try something"),
+        ([], False, "go on"),
+    ],
+)
+def test_thoughts_say_what_for_and_never_where_an_unseen_thing_is(plan: list[str], drawn: bool, thought: str) -> None:
+    assert think_household(plan, drawn) == thought
+
+
+def test_imperfect_play_also_looks_where_the_thing_is_not(demos: Demos) -> None:
+    told = [example.reply for example in demos.examples if example.kind == "play"]
+    looked = sum("<think>find" in reply and "<action>go to" in reply for reply in told)
+    taken = sum("<think>find" in reply and "<action>take" in reply for reply in told)
+    assert looked > 1.3 * taken
+
+
+def test_the_card_states_what_was_seen(built: tuple[Path, dict[str, Any]], demos: Demos) -> None:
+    folder, card = built
+    assert card == json.loads((folder / CARD).read_text(encoding="utf-8"))
+    seen = card["seen"]
+    assert seen["splits"] == ["train"]
+    assert seen["examples"] == {k: sum(e.kind == k for e in demos.examples) for k in ("play", "skill", "analysis")}
+    assert seen["episodes"] == {"imperfect": 4, "faultless": 4}
+    assert seen["tasks"] == 4
+
+
+def test_the_same_seed_builds_the_same_weights(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    _, card = built
+    assert build_base("alfworld", tmp_path / "again", base=small("alfworld")) == card
+
+
+def test_a_finished_folder_is_kept_and_another_kind_refused(built: tuple[Path, dict[str, Any]]) -> None:
+    folder, card = built
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert build_base("alfworld", folder, base=small("alfworld")) == card
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match="another"):
+        build_base("alfworld", folder, base=small("alfworld"), seed=7)
+    with pytest.raises(UnknownName, match="base policy"):
+        build_base("chess", folder)
+
+
+def test_the_model_loads_and_each_tag_is_a_token(built: tuple[Path, dict[str, Any]]) -> None:
+    policy = make(str(built[0]))
+    for tag in TAGS:
+        assert len(policy.tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
+    reply = "<think>find mug</think><action>go to desk 1</action>"
+    ids = policy.tokenizer(reply, add_special_tokens=False)["input_ids"]
+    assert policy.tokenizer.decode(ids, skip_special_tokens=True) == reply
+    prompt = policy.prompt((Message("user", "Your task is to: put a mug in desk."),))
+    assert policy.generate([prompt], Sampling(max_tokens=4), [0])
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("base") / "sokoban"
+    yield folder, build_base("sokoban", folder, base=small("sokoban"))
+
+
+def test_the_vision_model_sees_a_cell_as_a_patch(seeing: tuple[Path, dict[str, Any]]) -> None:
+    folder, card = seeing
+    assert card["seen"]["splits"] == ["train"]
+    policy = make(f"{folder}?min_pixels=0")
+    vision = policy.network.vision
+    assert vision is not None
+    _, grids = vision.patches([np.zeros((96, 96, 3), np.uint8)])
+    assert grids == [(1, 6, 6)]

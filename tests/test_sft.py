@@ -1,0 +1,202 @@
+"""Stage 1: its three steps, killed and taken up at each, on training tasks alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; install 'seed-suite[train]'")
+pytest.importorskip("transformers", reason="transformers is not installed; install 'seed-suite[train]'")
+pytest.importorskip("accelerate", reason="accelerate is not installed; install 'seed-suite[train]'")
+
+import torch
+
+from seed_agent.backends.hf import HFPolicy, make
+from seed_agent.backends.hf_model import Row
+from seed_agent.policy import Message
+from seed_agent.skills.analyzer import Contaminated
+from seed_agent.skills.annotators import ANNOTATORS, Options
+from seed_agent.skills.parse import parse_skill
+from seed_agent.skills.rules import RulesAnnotator
+from seed_agent.skills.skill import ParseFailure, Skill
+from seed_agent.tiny import build_text_model
+from seed_agent.train.checkpoint import stage_of
+from seed_agent.train.fit import FitPlan, encode, fit, mean_loss
+from seed_agent.train.settings import Settings
+from seed_agent.train.sft import NothingToLearn, run_sft
+from seed_agent.trajectory import Episode
+from seed_envs.errors import ConfigError, DataError
+
+SETTINGS = Settings(
+    env="seed_envs/ALFWorld-v0",
+    language="alfworld/micro",
+    max_turns=3,
+    max_reply_tokens=6,
+    analyzer_prompt_tokens=1_500,
+    batch=4,
+)
+SIZE: dict[str, Any] = {"tasks": 6, "rollouts": 2, "epochs": 2, "lr": 1e-3, "batch": 4}
+CHAT = (Message("user", "Your task is to: look."),)
+FILES = ("trajectories.jsonl", "skills.jsonl", "pairs.jsonl", "metrics.jsonl")
+
+
+class Killed(BaseException):
+    """Stands for a process that ends in the middle."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_text_model(tmp_path_factory.mktemp("model") / "tiny", hidden=16, layers=1)
+
+
+def policy_of(model: Path) -> HFPolicy:
+    return make(f"{model}?batch=4&device=cpu")
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return an uninterrupted run and what it said."""
+    out = tmp_path_factory.mktemp("sft")
+    return out, run_sft(SETTINGS, policy_of(model), out, **SIZE)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_files_hold_what_was_played_written_and_learnt(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, said = whole
+    episodes, pairs = records(out / "trajectories.jsonl"), records(out / "pairs.jsonl")
+    assert len(episodes) == said["episodes"] == 12
+    assert {episode["split"] for episode in episodes} == {"train"}
+    assert len({episode["category"] for episode in episodes}) == 6, "a task of every category"
+    assert said["skill/usable"] == len(pairs) == said["pairs"] + said["validation_pairs"]
+    assert said["validation_pairs"] == 1
+    for pair in pairs:
+        assert not isinstance(parse_skill(pair["response"]), ParseFailure)
+        assert f"episode_success: {'success' if pair['source_success'] else 'failure'}" in pair["prompt"]
+    losses = [row["loss"] for row in records(out / "metrics.jsonl")]
+    assert losses[1] < losses[0]
+
+
+def test_the_export_is_a_stage_one_model_with_the_fitted_weights(
+    whole: tuple[Path, dict[str, Any]], model: Path
+) -> None:
+    final = whole[0] / "final"
+    assert stage_of(str(final)) == "sft"
+    fitted, before = policy_of(final).model.state_dict(), policy_of(model).model.state_dict()
+    assert any(not torch.equal(fitted[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("part", ["collect", "annotate", "fit"])
+def test_a_run_killed_in_any_part_ends_as_one_that_was_not(
+    part: str, whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path
+) -> None:
+    def kill(metrics: Mapping[str, Any]) -> None:
+        if metrics["part"] == part and metrics.get("done", 6) >= 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE, report=kill)
+    if part == "collect":  # the kill tore a line
+        with (tmp_path / "trajectories.jsonl").open("a", encoding="utf-8") as file:
+            file.write('{"torn')
+    said = run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
+    assert said == whole[1]
+    for name in FILES[2:]:
+        assert (tmp_path / name).read_bytes() == (whole[0] / name).read_bytes()
+    ours, theirs = (policy_of(folder / "final").model.state_dict() for folder in (tmp_path, whole[0]))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_finished_run_is_not_run_again(whole: tuple[Path, dict[str, Any]], model: Path) -> None:
+    heard: list[str] = []
+    said = run_sft(SETTINGS, policy_of(model), whole[0], **SIZE, report=lambda metrics: heard.append(metrics["part"]))
+    assert said == whole[1]
+    assert not heard
+
+
+def test_another_plan_in_the_same_folder_is_refused(whole: tuple[Path, dict[str, Any]], model: Path) -> None:
+    with pytest.raises(ConfigError, match="rollouts"):
+        run_sft(SETTINGS, policy_of(model), whole[0], **{**SIZE, "rollouts": 3})
+
+
+def test_an_episode_of_another_split_stops_the_run(
+    whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path
+) -> None:
+    line = records(whole[0] / "trajectories.jsonl")[0] | {"split": "valid_seen"}
+    (tmp_path / "trajectories.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    with pytest.raises(Contaminated, match="valid_seen"):
+        run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
+
+
+def test_a_line_torn_in_the_middle_is_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "trajectories.jsonl").write_text('{"no": "episode"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"trajectories\.jsonl:1"):
+        run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
+
+
+class Flaky:
+    """An annotator whose server answers from the second run on."""
+
+    name = "flaky"
+    runs = 0
+
+    def annotate(self, episodes: Sequence[Episode]) -> list[Skill | ParseFailure]:
+        if not Flaky.runs:
+            return [ParseFailure("call_failed", "the server timed out") for _ in episodes]
+        return RulesAnnotator().annotate(episodes)
+
+
+def _flaky(rest: str, options: Options) -> Flaky:
+    return Flaky()
+
+
+def test_skills_owed_by_a_dead_server_are_asked_for_again(model: Path, tmp_path: Path) -> None:
+    if "flaky" not in ANNOTATORS:
+        ANNOTATORS.add("flaky", _flaky)
+    Flaky.runs = 0
+    with pytest.raises(NothingToLearn, match="timed out"):
+        run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE, annotator="flaky")
+    Flaky.runs = 1
+    heard: list[str] = []
+    said = run_sft(
+        SETTINGS, policy_of(model), tmp_path, **SIZE, annotator="flaky", report=lambda m: heard.append(m["part"])
+    )
+    assert said["skill/usable"] == 12
+    assert "collect" not in heard, "nothing is played twice"
+
+
+# --- the fit ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_reply_is_fitted(model: Path) -> None:
+    policy = policy_of(model)
+    row = encode(policy, CHAT, "go to desk 1")
+    assert row.ids[-1] == policy.tokenizer.eos_token_id
+    assert policy.tokenizer.decode(row.ids[row.prompt : -1]) == "go to desk 1"
+    longer = Row((*row.ids, 9, 9), row.prompt)
+    assert mean_loss(policy, [row], 100) != mean_loss(policy, [longer], 100)
+
+
+def test_micro_batches_do_not_change_the_fit(model: Path) -> None:
+    found = []
+    for budget in (40, 10_000):
+        policy = policy_of(model)
+        policy.model.double()
+        rows = [encode(policy, CHAT, text) for text in ("go", "take mug 1 from desk 1", "look", "open drawer 3")]
+        fit(policy, rows, FitPlan(epochs=2, lr=1e-2, batch=4, micro_tokens=budget))
+        found.append(policy.model.state_dict())
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=0, atol=1e-9)
+
+
+def test_the_rate_rises_and_falls() -> None:
+    plan = FitPlan(lr=1.0, warmup=0.1)
+    rates = [plan.rate(step, 100) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == pytest.approx(1.0)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[-1] < 0.001
