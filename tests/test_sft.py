@@ -154,9 +154,10 @@ def _flaky(rest: str, options: Options) -> Flaky:
     return Flaky()
 
 
-def test_skills_owed_by_a_dead_server_are_asked_for_again(model: Path, tmp_path: Path) -> None:
-    if "flaky" not in ANNOTATORS:
-        ANNOTATORS.add("flaky", _flaky)
+def test_skills_owed_by_a_dead_server_are_asked_for_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANNOTATORS._entries, "flaky", _flaky)
     Flaky.runs = 0
     with pytest.raises(NothingToLearn, match="timed out"):
         run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE, annotator="flaky")
