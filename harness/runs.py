@@ -1,20 +1,18 @@
 """Run folders: the records of a run, what stands beside them, and whose they are."""
 
 import contextlib
-import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image as PillowImage
 
 from harness.config import RunPlan, SplitPlan
 from harness.provenance import now
 from harness.records import ELSEWHERE, Loaded, Records, WriteFailed, load
 from harness.summary import Row, merge, summarise_rows, to_bytes
+from seed_agent.images import encode_png, pixels_hash, record
 from seed_agent.rollout import Request
 from seed_agent.trajectory import Episode, Image, records_sha256
 from seed_envs.errors import ConfigError, DataError, SeedError
@@ -266,12 +264,10 @@ class Run:
             WriteFailed: when it cannot be written.
         """
         raw = np.ascontiguousarray(pixels, dtype=np.uint8)
-        pixels_sha256 = hashlib.sha256(raw.tobytes()).hexdigest()
+        pixels_sha256 = pixels_hash(raw)
         if pixels_sha256 not in self._images:
-            buffer = io.BytesIO()
-            PillowImage.fromarray(raw).save(buffer, format="PNG")
-            content = buffer.getvalue()
-            image = Image(file_sha256=hashlib.sha256(content).hexdigest(), pixels_sha256=pixels_sha256)
+            content = encode_png(raw)
+            image = record(content, raw)
             name = f"{IMAGES}/{image.file_sha256}.png"
             if not (self.folder / name).exists():
                 self._write(name, content)

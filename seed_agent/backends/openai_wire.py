@@ -1,7 +1,6 @@
 """What goes over the wire to OpenAI-compatible servers and what comes back, as pure functions."""
 
 import base64
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -9,9 +8,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from PIL import Image
 from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 
+from seed_agent.images import encode_png
 from seed_agent.policy import Completion, Message, Pixels, Sampling
 from seed_envs.errors import ConfigError
 from seed_envs.prompting import IMAGE
@@ -38,9 +37,7 @@ def content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _data_url(image: Pixels) -> str:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii")
 
 
 def logprobs_agree(sampling: Sampling) -> bool:

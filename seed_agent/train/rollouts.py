@@ -1,15 +1,11 @@
 """Playing the tasks of an iteration in groups, with the prompts kept for training."""
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any
 
-import numpy as np
-from PIL import Image as PillowImage
-
 from seed_agent.chat import ChatPlayer, Language, with_limits
+from seed_agent.images import encode_png, record
 from seed_agent.methods import METHODS, Method
 from seed_agent.policy import Decision, Pixels, Policy, Sampling
 from seed_agent.rollout import Request, env_record, play
@@ -37,12 +33,10 @@ class ImageStore:
 
     def save(self, pixels: Pixels) -> Image:
         """Keep an image and return its record."""
-        buffer = io.BytesIO()
-        PillowImage.fromarray(np.asarray(pixels)).save(buffer, "PNG")
-        name = sha256(buffer.getvalue()).hexdigest()
+        image = record(encode_png(pixels), pixels)
         if self._keep:
-            self.pixels[name] = pixels
-        return Image(file_sha256=name, pixels_sha256=sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest())
+            self.pixels[image.file_sha256] = pixels
+        return image
 
     def load(self, file_sha256: str) -> Pixels:
         """Return a kept image."""

@@ -4,18 +4,15 @@ A run is a folder. Killed anywhere and repeated, it goes on: with the episodes t
 with the skills that are missing, with the epoch after the last whole one.
 """
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image as PillowImage
-
 from seed_agent.backends.hf import HFPolicy
 from seed_agent.chat import ChatPlayer
+from seed_agent.images import encode_png, record
 from seed_agent.methods import METHODS
 from seed_agent.policy import Pixels
 from seed_agent.rollout import Request, play
@@ -24,7 +21,7 @@ from seed_agent.skills.annotators import Annotator, Options, make_annotator
 from seed_agent.skills.skill import ParseFailure, Skill, tally
 from seed_agent.train import checkpoint
 from seed_agent.train.fit import Companions, FitPlan, encode, fit
-from seed_agent.train.rollouts import ImageStore, Stage, language_of
+from seed_agent.train.rollouts import Stage, language_of
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Episode, Image, read_line
 from seed_envs.errors import ConfigError, DataError, SeedError
@@ -184,13 +181,12 @@ def _png_saver(folder: Path) -> Callable[[Any], Image]:
     """Return what keeps the images of play where ``png_loader`` finds them."""
 
     def save(pixels: Pixels) -> Image:
-        image = ImageStore().save(pixels)
+        content = encode_png(pixels)
+        image = record(content, pixels)
         path = folder / f"{image.file_sha256}.png"
         if not path.exists():
             folder.mkdir(exist_ok=True)
-            buffer = io.BytesIO()
-            PillowImage.fromarray(np.asarray(pixels)).save(buffer, "PNG")
-            write_atomically(path, buffer.getvalue())
+            write_atomically(path, content)
         return image
 
     return save
