@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -16,7 +17,39 @@ EVERY_S = 10.0
 """Seconds between two plain lines."""
 
 
-class Meter:
+class Bar:
+    """A bar on a terminal, nothing elsewhere; a context manager that shows and removes it."""
+
+    def __init__(
+        self, label: str, total: int, *, done: int = 0, terminal: bool | None = None, width: int | None = 40
+    ) -> None:
+        """Start at ``done``; ``terminal`` is found out unless given."""
+        self._bar: Progress | None = None
+        if sys.stderr.isatty() if terminal is None else terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(width),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rest]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(label, total=total, completed=done, rest="")
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class Meter(Bar):
     """Counts episodes and shows done/total, success so far, seconds per episode and what is left."""
 
     def __init__(
@@ -34,16 +67,7 @@ class Meter:
         self._clock = clock
         self._started = self._shown = clock()
         self._before = done
-        self._bar: Progress | None = None
-        if sys.stderr.isatty() if terminal is None else terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rest]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(label, total=total, completed=done, rest="")
+        super().__init__(label, total, done=done, terminal=terminal)
 
     def add(self, success: bool) -> None:
         """Count an episode that ended."""
@@ -60,16 +84,3 @@ class Meter:
         seconds = (self._clock() - self._started) / max(1, self.done - self._before)
         left = timedelta(seconds=round(seconds * (self.total - self.done)))
         return f"success {100 * self.successes / self.done:.1f} %, {seconds:.2g} s/episode, {left} left"
-
-    def __enter__(self) -> "Meter":
-        """Show the bar."""
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()

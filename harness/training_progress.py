@@ -1,17 +1,13 @@
 """How a training run is doing: a live line on a terminal, plain lines elsewhere, and optional sinks."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
+from harness.progress import Bar
 from seed_envs.cli.common import note
 from seed_envs.errors import UnknownName
 
@@ -46,7 +42,7 @@ EVERY_S = 5.0
 """Seconds between two plain lines; evaluations and the last iteration are always said."""
 
 
-class TrainingMeter:
+class TrainingMeter(Bar):
     """Shows how many iterations are done, the figures of the last one and the time left, on stderr."""
 
     def __init__(
@@ -62,16 +58,7 @@ class TrainingMeter:
         self.label, self.total, self._before, self._clock = label, total, done, clock
         self._started = clock()
         self._said = self._started - EVERY_S
-        self._bar: Progress | None = None
-        if sys.stderr.isatty() if terminal is None else terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=16),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rest]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(label, total=total, completed=done, rest="")
+        super().__init__(label, total, done=done, terminal=terminal, width=16)
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         """Show a finished iteration; iteration 0 is the evaluation before the first."""
@@ -86,19 +73,6 @@ class TrainingMeter:
             self._said = self._clock()
             with contextlib.suppress(OSError):  # a closed terminal is no reason to stop
                 note(f"{self.label}: {done}/{self.total}: {text}")
-
-    def __enter__(self) -> "TrainingMeter":
-        """Show the bar."""
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()
 
 
 class Sink(Protocol):
