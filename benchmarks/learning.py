@@ -35,18 +35,7 @@ HEALTH = (
 
 
 SPLITS = {"alfworld": "valid_seen", "sokoban": "seen"}
-CHANGES: dict[str, Any] = {
-    "iterations": 20,
-    "lr": 1e-4,
-    "kl": 0.0,
-    "micro_tokens": 4_096,
-    "analyzer_prompt_tokens": 1_400,
-    "analyzer_reply_tokens": 224,
-    "eval_every": 0,
-    "eval_limit": None,
-    "eval_temperature": 1.0,
-    "init": "given",
-}
+CHANGES: dict[str, Any] = {"init": "given"}
 """In place of the values of the preset ENV/micro/METHOD."""
 SFT: dict[str, Any] = {"tasks": 24, "rollouts": 4, "temperature": 1.0, "epochs": 3, "lr": 5e-4, "batch": 8}
 

@@ -9,27 +9,16 @@ stopped. Exit codes: 0 ok; 1 finished, but episodes broke (they count as failure
 be played as asked; 130 interrupted.
 """
 
-# ruff: noqa: E402  (Ctrl-C is dealt with before the imports that take long)
-
 import argparse
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.interrupts import leave_at_once, terminable
 
-def _leave(*_: object) -> None:
-    """End at once: what an interrupt does while modules are imported and nothing is at stake."""
-    with suppress(OSError):
-        os.write(2, b"interrupted\n")
-    os._exit(130)
-
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _leave)
+if __name__ == "__main__":
+    leave_at_once()
 
 from harness.config import FLAGS, POLICIES, Options, RunPlan, make_plans
 from harness.players import Speech
@@ -179,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         metavar="SPEC",
-        help=f"scripted:..., hf:PATH or openai:MODEL@URL; repeatable; default {', '.join(POLICIES)}",
+        help=f"scripted:..., hf:PATH, vllm:PATH or openai:MODEL@URL; repeatable; default {', '.join(POLICIES)}",
     )
     add("--backend", metavar="NAME", help="another engine, where the environment has one")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="another argument of the environment")
@@ -282,26 +271,6 @@ def _positive(text: str) -> int:
     if _natural(text) == 0:
         raise argparse.ArgumentTypeError("0 is too few; expected 1 or more")
     return int(text)
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does, and Ctrl-C as Python has it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        if signal.getsignal(signal.SIGINT) is _leave:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from seed_agent.policy import COLDEST, MODELS, Player, Policy, Sampling, make_pl
 from seed_agent.skills.library import LIBRARIES, skill_for
 from seed_envs.core import Info
 from seed_envs.errors import ConfigError
+from seed_envs.parsing import stops
 from seed_envs.presets import LanguagePreset, get_preset, preset_for
 from seed_envs.prompting import IMAGE, Past, Template, builtin_template, read_template
 
@@ -107,6 +108,7 @@ class Seats:
             temperature=TEMPERATURE if speech.temperature is None else speech.temperature,
             top_p=1.0 if speech.top_p is None else speech.top_p,
             max_tokens=speech.max_reply_tokens or preset.max_reply_tokens,
+            stop=stops(preset.kind),
         )
         template = self.template or builtin_template(preset.kind, preset.style or self.method.prompt)
         language = Language(template, preset, sampling, require_think=speech.think)
@@ -167,7 +169,7 @@ def check_flags(speech: Speech, specs: tuple[str, ...]) -> None:
             if value != getattr(Speech(), name)
         ]
         flags = ", ".join(vain).replace("--think", "--no-think")
-        raise ConfigError(f"{flags} is for language models; no policy here is one (expected hf:... or openai:...)")
+        raise ConfigError(f"{flags} is for language models; no policy here is one (hf:..., vllm:... or openai:...)")
     heat = speech.temperature
     if heat is not None and not (heat == 0 or COLDEST <= heat <= 10):
         raise ConfigError(f"--temperature {heat:g} cannot be used; expected 0 (greedy), or {COLDEST:g} to 10")

@@ -5,9 +5,10 @@ python -m harness.train --stage sft --preset alfworld/micro/seed model=runs/base
 python -m harness.train --preset alfworld/micro/seed model=runs/sft/final --out runs/seed
 
 A preset is ENV/MODEL/METHOD, such as alfworld/qwen2.5-3b/seed; key=value changes any of its
-settings, sft.key=value those of stage 1. Repeating a command goes on where it stopped. Exit
-codes: 0 ok; 1 finished, but episodes of the last evaluation broke; 2 nothing can be trained as
-asked, or training had to stop; 130 interrupted.
+settings, sft.key=value those of stage 1. Repeating a command goes on where it stopped. Stage 2
+ends, also when it is interrupted, with its curves in OUT/report.html (python -m harness.report OUT
+makes them anew). Exit codes: 0 ok; 1 finished, but episodes of the last evaluation broke; 2 nothing
+can be trained as asked, or training had to stop; 130 interrupted.
 """
 
 import argparse
@@ -16,11 +17,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from harness.interrupts import leave_at_once, terminable
+
+if __name__ == "__main__":
+    leave_at_once()
 
 from harness.config import slug
-from harness.eval import terminable
 from harness.provenance import collect
+from harness.report import write_training_report
+from harness.runs import REPORT
 from harness.training_progress import SINKS, SafeSink, TrainingMeter
 from seed_agent.backends.hf_load import load
 from seed_agent.methods import METHODS
@@ -29,10 +36,14 @@ from seed_agent.train.plan import Plan, make_plan
 from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
 from seed_agent.train.settings import Settings, build, override
 from seed_envs.cli import catalogue
-from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
-from seed_envs.errors import ConfigError, UnknownName
+from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, one_line, say, say_json
+from seed_envs.cli.foreign import results_only
+from seed_envs.errors import ConfigError, SeedError, UnknownName
 from seed_envs.presets import preset_for
 from seed_envs.registry import load_plugins
+
+if TYPE_CHECKING:
+    from seed_agent.train.run import TrainingRun
 
 STAGES = ("base", "sft", "rl")
 _SFT = ("tasks", "rollouts", "temperature", "annotator", "epochs", "lr", "batch", "warmup")
@@ -42,16 +53,17 @@ _SFT = ("tasks", "rollouts", "temperature", "annotator", "epochs", "lr", "batch"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    with terminable():
-        return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
+    return guarded(lambda: _main(argv), show_traceback="--traceback" in argv)
 
 
 def _main(argv: Sequence[str]) -> int:
     args = _parser().parse_intermixed_args(argv)  # settings may stand between flags
-    load_plugins(args.plugin)
+    with results_only():
+        load_plugins(args.plugin)
     if args.stage == "base":
         return _base(args)
-    preset = _preset(args)
+    with results_only():
+        preset = _preset(args)
     folder = args.out or Path("runs") / slug(f"{args.stage}-{preset.settings.preset}-{preset.settings.digest[:8]}")
     if args.dry_run:
         return _show_plan(args, preset, folder)
@@ -113,52 +125,77 @@ def _base(args: argparse.Namespace) -> int:
     if args.dry_run:
         say(f"base policy for {kind}, pre-trained on embedded training tasks only; files: {folder}")
         return OK
-    load("accelerate")
-    from seed_agent.train.base import build_base
+    with results_only():
+        load("accelerate")
+        from seed_agent.train.base import build_base
 
-    card = build_base(kind, folder, seed=args.seed or 0, report=_plainly)
+        with terminable():
+            card = build_base(kind, folder, seed=args.seed or 0, report=_plainly)
     return _done(args, card, folder, f"evaluate it: python -m harness.eval --policy hf:{folder}")
 
 
 def _sft(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
     """Run stage 1."""
-    policy = load_policy(preset.settings, start="base")
-    from seed_agent.train.sft import run_sft
-
     arguments = {"annotator": preset.settings.annotator} | preset.sft
-    try:
-        result = run_sft(preset.settings, policy, folder, report=_plainly, **arguments)
-    except KeyboardInterrupt:
-        note(f"interrupted: what is done is kept in {folder}; repeat the command to go on")
-        return INTERRUPTED
+    with results_only():
+        policy = load_policy(preset.settings, start="base")
+        from seed_agent.train.sft import run_sft
+
+        try:
+            with terminable():
+                result = run_sft(preset.settings, policy, folder, report=_plainly, **arguments)
+        except KeyboardInterrupt:
+            note(f"interrupted: what is done is kept in {folder}; repeat the command to go on")
+            return INTERRUPTED
     return _done(args, result, folder, f"next: python -m harness.train --stage rl ... model={folder}/final")
 
 
 def _rl(args: argparse.Namespace, preset: Preset, folder: Path, provenance: Mapping[str, Any]) -> int:
     """Run stage 2."""
     settings = preset.settings
-    plan = make_plan(settings, parameters=preset.parameters)
-    if plan.needs:
-        raise ConfigError(plan.needs)
-    policy = load_policy(settings)
-    from seed_agent.train.run import TrainingRun  # needs torch, which --help and --dry-run do without
+    with results_only():
+        plan = make_plan(settings, parameters=preset.parameters)
+        if plan.needs:
+            raise ConfigError(plan.needs)
+        policy = load_policy(settings)
+        from seed_agent.train.run import TrainingRun  # needs torch, which --help and --dry-run do without
 
-    run = TrainingRun(folder, settings, policy, provenance=provenance)
-    if run.done:
-        note(f"{folder}: {run.done} of {plan.iterations} iterations are there already")
-    sinks = [SafeSink(name, folder, settings.model_dump(mode="json")) for name in args.sink]
-    try:
-        with TrainingMeter(settings.method, plan.iterations, done=run.done) as meter:
-            result = run.train(_all([meter.add, *(sink.add for sink in sinks)]))
-    except KeyboardInterrupt:
-        kept = f"{run.saved} of {plan.iterations} iterations kept in {folder}"
-        note(f"interrupted: {kept}; repeat the command to go on")
+        with terminable():
+            run = TrainingRun(folder, settings, policy, provenance=provenance)
+            result = _train(run, args.sink)
+    if result is None:
         return INTERRUPTED
-    finally:
-        run.close()
     broke = sum(value for key, value in result.items() if key.endswith("/errors"))
     code = _done(args, result, folder, _evaluation(folder, settings))
     return FAILED if broke else code
+
+
+def _train(run: "TrainingRun", sinks: Sequence[str]) -> dict[str, Any] | None:
+    """Train what is left, write the curves and return the last evaluation; None when it was interrupted."""
+    settings, folder = run.settings, run.folder
+    total = settings.planned
+    try:
+        if run.done:
+            note(f"{folder}: {run.done} of {total} iterations are there already")
+        opened = [SafeSink(name, folder, settings.model_dump(mode="json")) for name in sinks]
+        try:
+            with TrainingMeter(settings.method, total, done=run.done) as meter:
+                return run.train(_all([meter.add, *(sink.add for sink in opened)]))
+        finally:
+            _draw(folder)
+    except KeyboardInterrupt:
+        note(f"interrupted: {run.saved} of {total} iterations kept in {folder}; repeat the command to go on")
+        return None
+    finally:
+        run.close()
+
+
+def _draw(folder: Path) -> None:
+    """Write the curves; that they cannot be written takes nothing from the run."""
+    try:
+        write_training_report(folder)
+    except SeedError as error:
+        note(f"warning: no {REPORT} ({one_line(error)}); python -m harness.report {folder} makes it")
 
 
 def _evaluation(folder: Path, settings: Settings) -> str:
@@ -198,7 +235,8 @@ def _done(args: argparse.Namespace, result: Mapping[str, Any], folder: Path, hin
 
 def _show_plan(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
     settings = preset.settings
-    plan = make_plan(settings, parameters=preset.parameters)
+    with results_only():
+        plan = make_plan(settings, parameters=preset.parameters)
     files = _files(args.stage)
     if args.json:
         found = {"stage": args.stage, "settings": settings.model_dump(mode="json"), "sources": preset.sources}
@@ -220,7 +258,8 @@ def _say_rl(settings: Settings, plan: Plan) -> None:
     share = "" if settings.fraction == 1 else f" ({settings.fraction:g} of the {settings.fraction_mode})"
     each = f"{settings.tasks} tasks x {settings.group} episodes of at most {plan.turns} turns"
     say(f"  {plan.iterations} iterations{share} of {each}, from {plan.pool} tasks: {plan.episodes:,} episodes")
-    say(f"  {plan.updates:,} updates; {plan.eval_episodes:,} episodes of evaluation")
+    say(f"  {plan.samples:,} samples at most, one per {settings.samples}; {plan.updates:,} updates")
+    say(f"  {plan.eval_episodes:,} episodes of evaluation")
     say(f"  tokens, at most: {plan.generated:,} sampled, {plan.processed:,} through the model")
     memory = "unknown before the model is there" if plan.memory_gib is None else f"{plan.memory_gib:.1f} GiB"
     say(f"  memory: {memory} for weights, gradients and optimiser; batches of {settings.micro_tokens:,} tokens on top")
@@ -229,7 +268,7 @@ def _say_rl(settings: Settings, plan: Plan) -> None:
 def _files(stage: str) -> list[str]:
     if stage == "sft":
         return ["trajectories.jsonl", "skills.jsonl", "pairs.jsonl", "metrics.jsonl", "final"]
-    return ["train.json", "metrics.jsonl", "evaluations", "checkpoints", "final"]
+    return ["train.json", "metrics.jsonl", REPORT, "evaluations", "checkpoints", "final"]
 
 
 def _parser() -> argparse.ArgumentParser:

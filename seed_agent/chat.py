@@ -8,7 +8,7 @@ from seed_agent.policy import Completion, Decision, Message, Policy, Prompt, Sam
 from seed_agent.skills.insert import insert_skill
 from seed_envs.core import Info
 from seed_envs.errors import ConfigError, SeedError
-from seed_envs.parsing import Parsed, strict, verl_agent
+from seed_envs.parsing import Parsed, read_reply, stops, strict
 from seed_envs.presets import LanguagePreset
 from seed_envs.prompting import IMAGE, Past, Template
 from seed_envs.seeding import derive
@@ -31,6 +31,7 @@ class Language:
             "template": self.template.name,
             "template_sha256": self.template.sha256,
             "parser": self.preset.parser,
+            "layout": self.preset.layout,
             "history": self.preset.history,
             "max_prompt_tokens": self.preset.max_prompt_tokens,
             "max_prompt_chars": self.preset.max_prompt_chars,
@@ -43,17 +44,29 @@ class Language:
 
     def parse(self, reply: str) -> Parsed:
         """Read an action out of ``reply`` by the preset's parser."""
-        if self.preset.parser == "verl_agent":
-            return verl_agent(reply, kind=self.preset.kind, require_think=self.require_think)
-        return strict(reply, require_think=self.require_think)
+        preset = self.preset
+        return read_reply(reply, kind=preset.kind, parser=preset.parser, require_think=self.require_think)
 
 
 class PromptTooLong(SeedError):
     """A prompt does not fit even without history."""
 
 
+class ConversationFull(SeedError):
+    """A conversation has no room for another observation."""
+
+
+FULL = "the conversation is as long as max_prompt_tokens or the model's context allows; nothing more is asked"
+"""Why a turn of a conversation has no reply."""
+
+
 class ChatPlayer:
-    """Plays with a language model: one user message per turn, one action per reply."""
+    """Plays with a language model: one user message per turn, one action per reply.
+
+    A conversation that is full is never cut. Its episode goes on without the model, with empty
+    actions, to the environment's own end: its outcome stands (``generation_truncated`` where it is
+    not solved), such turns carry `FULL` as ``format_reason`` and no token ids, and they are counted.
+    """
 
     def __init__(self, policy: Policy, language: Language, *, skill_for: Callable[[Info], str] | None = None) -> None:
         """Join a model and the language it is spoken to in.
@@ -62,6 +75,7 @@ class ChatPlayer:
         """
         self.policy, self.language, self.skill_for = policy, language, skill_for
         self.name = policy.name
+        self._talks = language.preset.layout == "conversation"
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
         """Ask the model about every row in one batch; rows whose prompt it finds too long are asked again."""
@@ -73,6 +87,8 @@ class ChatPlayer:
             for i in waiting:
                 try:
                     prompts[i], shown[i] = self._prompt(situations[i], shown[i])
+                except ConversationFull:
+                    answers[i] = _UNASKED
                 except (SeedError, ValueError) as error:  # of this row alone
                     answers[i] = Failure.of(error)
             completions = self.policy.generate(
@@ -87,6 +103,8 @@ class ChatPlayer:
                 elif completion.type == "PromptTooLong" and shown[i]:
                     shown[i] -= 1  # only the model's server knew
                     waiting.append(i)
+                elif completion.type == "PromptTooLong" and self._talks and situations[i].turns:
+                    answers[i] = _UNASKED
                 else:
                     answers[i] = completion
         return [answers[i] for i in range(len(situations))]
@@ -94,7 +112,8 @@ class ChatPlayer:
     def _decide(self, situation: Situation, prompt: Prompt, shown: int, completion: Completion) -> Decision:
         parsed = self.language.parse(completion.text)
         action = parsed.action
-        if completion.stop_reason == "length" and "</action>" not in completion.text.lower():
+        closed = any(tag in completion.text.lower() for tag in stops(self.language.preset.kind))
+        if completion.stop_reason == "length" and not closed:
             action = ""  # cut before the action was complete: nothing is executed
         return Decision(
             reply=completion.text,
@@ -113,8 +132,14 @@ class ChatPlayer:
 
         Raises:
             PromptTooLong: when even a prompt without history is too long.
+            ConversationFull: when a conversation that has begun is.
         """
         preset, room = self.language.preset, self._room()
+        if self._talks and situation.turns:
+            prompt = self._go_on(situation)
+            if len(prompt.ids or ()) > room:
+                raise ConversationFull(FULL)
+            return prompt, 0
         while True:
             prompt = self.render(situation, shown)
             size = len(prompt.ids or ())
@@ -134,8 +159,33 @@ class ChatPlayer:
         limit = self.language.preset.max_prompt_tokens
         return limit if context is None else min(limit, max(1, context - self.language.sampling.max_tokens))
 
+    def _go_on(self, situation: Situation) -> Prompt:
+        """Return the conversation so far, the last reply and what was seen then.
+
+        The ids of the prompt before and the sampled reply's stay as they are where the policy can do
+        that; elsewhere the template renders the whole chat.
+
+        Raises:
+            ConversationFull: when it was full before.
+            ConfigError: when the loop does not say what was asked before.
+        """
+        last, asked = situation.turns[-1], situation.asked
+        if last.format_reason == FULL:
+            raise ConversationFull(FULL)
+        if asked is None:
+            raise ConfigError("a conversation goes on from the prompt before; expected Situation.asked, got None")
+        chat = (*asked.chat, Message("assistant", last.reply), self._message(situation, 0))
+        extend = getattr(self.policy, "extend", None)
+        if extend is None or asked.ids is None or not last.token_ids:
+            return self.policy.prompt(chat)
+        prompt: Prompt = extend(asked, last.token_ids, chat)
+        return prompt
+
     def render(self, situation: Situation, shown: int) -> Prompt:
-        """Return the prompt with the last ``shown`` turns of history."""
+        """Return the prompt of one message, with the last ``shown`` turns of history."""
+        return self.policy.prompt((self._message(situation, shown),))
+
+    def _message(self, situation: Situation, shown: int) -> Message:
         preset, info, turns = self.language.preset, situation.info, situation.turns
         image = situation.observation.get("image")
         admissible = info["admissible_actions"]
@@ -151,15 +201,27 @@ class ChatPlayer:
             admissible=None if admissible is None else [a for a in admissible if a not in preset.hidden_actions],
             image=image is not None,
         )
-        if self.skill_for is not None:
+        if self.skill_for is not None and not (self._talks and turns):  # a conversation holds it already
             text = insert_skill(text, self.skill_for(info))
         if image is not None and IMAGE not in text:
             raise ConfigError(
                 f"prompt template {self.language.template.name} shows no picture; write {IMAGE} where it goes"
             )
-        return self.policy.prompt((Message("user", text, () if image is None else (image,)),))
+        return Message("user", text, () if image is None else (image,))
+
+
+_UNASKED = Decision("", "", format_ok=False, stop_reason="length", format_reason=FULL)
 
 
 def with_limits(preset: LanguagePreset, **changes: Any) -> LanguagePreset:
-    """Return ``preset`` with some values replaced by a user's."""
+    """Return ``preset`` with some values replaced by a user's.
+
+    Raises:
+        ConfigError: for a history of a conversation, which holds every turn anyway.
+    """
+    if preset.layout == "conversation" and changes.get("history") is not None:
+        raise ConfigError(
+            f"history={changes['history']} means nothing to {preset.name}, a conversation that holds every turn; "
+            f"leave it out, or take the language {preset.kind}"
+        )
     return replace(preset, **{key: value for key, value in changes.items() if value is not None})

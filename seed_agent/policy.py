@@ -26,6 +26,8 @@ class Situation:
     info: Info
     turns: Sequence[Turn]
     """The turns so far, oldest first."""
+    asked: "Prompt | None" = None
+    """What a model was asked last in this episode: a conversation goes on from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Message:
 
 
 Chat = tuple[Message, ...]
+Spans = tuple[tuple[int, int], ...]
+"""Places in a sequence, [start, stop) each, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +80,8 @@ class Prompt:
 
     chat: Chat
     ids: tuple[int, ...] | None = None
+    replies: "Spans" = ()
+    """Where ``ids`` hold replies as they were sampled, in a conversation."""
 
     @property
     def images(self) -> tuple[Pixels, ...]:
@@ -110,8 +116,9 @@ class Completion:
 class Policy(Protocol):
     """A language model, here or behind a server.
 
-    Two optional attributes: ``context``, how many tokens prompt and reply may have together, and
-    ``sees``, false for a model that takes no images.
+    Three optional attributes: ``context``, how many tokens prompt and reply may have together;
+    ``sees``, false for a model that takes no images; and ``extend(prompt, reply, chat)``, the prompt
+    of ``chat``, which goes on from ``prompt`` with a reply of these token ids and another message.
     """
 
     name: str
@@ -174,3 +181,4 @@ def make_player(spec: str) -> Player:
 
 MODELS.add("openai", "seed_agent.backends.openai:make")
 MODELS.add("hf", "seed_agent.backends.hf:make")
+MODELS.add("vllm", "seed_agent.backends.vllm:make")

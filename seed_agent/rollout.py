@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from seed_agent.policy import Decision, Player, Situation
+from seed_agent.policy import Decision, Player, Prompt, Situation
 from seed_agent.trajectory import (
     EnvRecord,
     Episode,
@@ -57,6 +57,8 @@ class _Playing:
     turns: list[Turn] = field(default_factory=list)
     seen: Seen | None = None
     """The last observation, as it is recorded."""
+    asked: Prompt | None = None
+    """What a model was asked last."""
     ended: bool = False
     truncated: bool = False
 
@@ -224,11 +226,21 @@ class _Table:
         turn = _turn(playing, decision, _number(reward, "reward"), info)
         self._arrive(playing, (observation, info))
         playing.turns.append(turn)
+        playing.asked = decision.prompt
         playing.ended, playing.truncated = bool(terminated or truncated), bool(truncated)
 
     def _decide(self) -> Sequence[Decision | Failure]:
         situations = [
-            Situation(row, p.request.task.id, p.request.attempt, p.request.seed, p.observation, p.info, tuple(p.turns))
+            Situation(
+                row,
+                p.request.task.id,
+                p.request.attempt,
+                p.request.seed,
+                p.observation,
+                p.info,
+                tuple(p.turns),
+                p.asked,
+            )
             for row, p in self.rows.items()
         ]
         try:

@@ -68,11 +68,14 @@ class Oracle:
         noisy = {s.row for s in situations if self.noise and _draws(s).chance(self.noise)}
         planning = [s.row for s in situations if s.row not in noisy]
         plans = dict(zip(planning, envs.run((row, "oracle", (), {}) for row in planning), strict=True))
-        return [_random(s) if s.row in noisy else self._follow(s, plans[s.row]) for s in situations]
+        lost = {row for row, plan in plans.items() if self.noise and _out_of_reach(plan)}
+        offers = _offers([s for s in situations if s.row in noisy | lost], envs)
+        return [_random(s, offers[s.row]) if s.row in offers else self._follow(plans[s.row]) for s in situations]
 
-    def _follow(self, situation: Situation, plan: list[str] | Failure) -> Decision | Failure:
+    @staticmethod
+    def _follow(plan: list[str] | Failure) -> Decision | Failure:
         if isinstance(plan, Failure):
-            return _random(situation) if self.noise and plan.type == _OUT_OF_REACH else plan
+            return plan
         if not isinstance(plan, list | tuple) or not all(isinstance(action, str) for action in plan):
             return Failure("OracleError", f"the oracle answered a {type(plan).__name__}; expected a list of texts")
         if not plan:
@@ -80,22 +83,34 @@ class Oracle:
         return _scripted(plan[0])
 
 
+def _out_of_reach(plan: object) -> bool:
+    return isinstance(plan, Failure) and plan.type == _OUT_OF_REACH
+
+
 class Random:
-    """Draws one of the actions offered, from the episode's seed and the turn alone."""
+    """Draws one of the actions offered, or suggested, from the episode's seed and the turn alone."""
 
     name = "scripted:random"
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
         """Draw for every row."""
-        return [_random(s) for s in situations]
+        offers = _offers(situations, envs)
+        return [_random(s, offers[s.row]) for s in situations]
 
 
 def _draws(situation: Situation) -> Draws:
     return Draws("turn", situation.seed, len(situation.turns))
 
 
-def _random(situation: Situation) -> Decision | Failure:
-    actions = situation.info["admissible_actions"]
+def _offers(situations: Sequence[Situation], envs: GroupVectorEnv) -> dict[int, Sequence[str]]:
+    """Return by row what the environment lists, or what it suggests where it has no list."""
+    silent = [s.row for s in situations if s.info["admissible_actions"] is None]
+    answers = envs.run((row, "suggestions", (), {}) for row in silent)
+    suggested = {row: answer for row, answer in zip(silent, answers, strict=True) if isinstance(answer, list)}
+    return {s.row: s.info["admissible_actions"] or suggested.get(s.row, []) for s in situations}
+
+
+def _random(situation: Situation, actions: Sequence[str]) -> Decision | Failure:
     if not actions:
         return Failure("PolicyError", "a random action needs an environment that lists its actions")
     draws = _draws(situation)

@@ -21,7 +21,9 @@ except PackageNotFoundError:  # used from a checkout that is not installed
 
 _ENVIRONMENTS = {
     "ALFWorld-v0": ("seed_envs.alfworld.env:ALFWorldEnv", 30),
+    "SearchQA-v0": ("seed_envs.searchqa.env:SearchQAEnv", 4),
     "Sokoban-v0": ("seed_envs.sokoban.env:SokobanEnv", 15),
+    "WebShop-v0": ("seed_envs.webshop.env:WebShopEnv", 15),
 }
 
 for _name, (_entry, _turns) in _ENVIRONMENTS.items():

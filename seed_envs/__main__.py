@@ -14,6 +14,8 @@ COMMANDS = {
     "doctor": ("doctor", "what works here, what is missing and what to type"),
     "play": ("play", "play in the terminal"),
     "fetch": ("fetch", "download official data"),
+    "build": ("build", "make a search index"),
+    "serve-search": ("serve", "serve a search index to search environments"),
     "export": ("export", "write games in the official format"),
     "check": ("check", "run the conformance suite on an environment"),
 }
@@ -24,7 +26,7 @@ USAGE = """usage: python -m seed_envs COMMAND ...
 {}
 
 'python -m seed_envs COMMAND --help' tells more; --version prints the version.""".format(
-    "\n".join(f"  {name:8}{does}" for name, (_, does) in COMMANDS.items())
+    "\n".join(f"  {name:14}{does}" for name, (_, does) in COMMANDS.items())
 )
 
 

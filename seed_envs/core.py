@@ -1,8 +1,9 @@
 """The contract every environment of the suite keeps: tasks in, text out, one kind of info."""
 
+import contextlib
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypedDict
 
@@ -106,6 +107,22 @@ class AgentEnv(gym.Env[Obs, str]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no oracle")
 
+    def suggestions(self) -> list[str]:
+        """Return some actions that make sense now, for random policies where actions cannot be listed.
+
+        Raises:
+            NotImplementedError: where there is a list, or nothing to suggest.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no suggestions")
+
+    @classmethod
+    def prepare_steps(cls, steps: Sequence[tuple[Any, str]]) -> None:
+        """Do at once what the coming actions of several environments share, such as their searches.
+
+        It must change no episode: an environment acts the same without it, and what goes wrong here
+        goes wrong again in the step that it concerns.
+        """
+
     @classmethod
     def split_names(cls, **kwargs: Any) -> tuple[str, ...]:
         """Return the splits there are for these constructor arguments."""
@@ -184,3 +201,15 @@ class AgentEnv(gym.Env[Obs, str]):
             extra=dict(view.extra),
         )
         return dict(info)
+
+
+def prepare_steps(steps: Iterable[tuple[gym.Env[Any, Any] | None, Any]]) -> None:
+    """Call ``AgentEnv.prepare_steps`` once per class with the (environment, action) pairs of that class."""
+    groups: dict[type[AgentEnv], list[tuple[AgentEnv, str]]] = {}
+    for env, action in steps:
+        game = None if env is None else env.unwrapped
+        if isinstance(game, AgentEnv) and isinstance(action, str):
+            groups.setdefault(type(game), []).append((game, action))
+    for cls, pairs in groups.items():
+        with contextlib.suppress(Exception):  # the step itself will say it
+            cls.prepare_steps(pairs)

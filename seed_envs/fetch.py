@@ -14,71 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seed_envs.download import Report, download, need_space, silent
-from seed_envs.errors import DataError, UnknownName
+from seed_envs.errors import DataError
+from seed_envs.fetch_source import Archive, Counts, Row, Source
+from seed_envs.searchqa.fetching import SEARCHQA
 
 WORK, MARKER = ".fetch", "fetched.json"
-
-Counts = dict[str, int]
-"""Files by group."""
-Row = tuple[str, int, int, str]
-"""A split, the tasks found, the tasks released, and what differs ("" when nothing does)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """One official zip and the one kind of file that is wanted from it."""
-
-    part: str
-    """What users call it."""
-    path: str
-    """Where it is below the base URL."""
-    files: str
-    """The files wanted from every group: a path with ``*`` for folders and names that vary."""
-    saved_as: str = ""
-    """The name browsers give it where that is another than the address ends with."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The file names it may have."""
-        return tuple(filter(None, (self.saved_as, self.path.rsplit("/", 1)[-1])))
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What one benchmark's official data are, where they come from and where they go."""
-
-    name: str
-    """What users call it, and the name of its folder below ``$SEED_DATA``."""
-    url: str
-    """The official place. ``--base-url`` or ``SEED_FETCH_BASE`` name a mirror with the same paths below it."""
-    folder: str
-    """Where the groups go below the data root."""
-    groups: tuple[str, ...]
-    """Folders that are looked for anywhere in an archive: what is above them varies by release."""
-    archives: tuple[Archive, ...]
-    """The first is the one that no task can be played without."""
-    complete: Callable[[Path, Archive], bool]
-    """Whether a data root has every file of an archive, whoever brought it."""
-    compare: Callable[[Path], list[Row]]
-    """Compares a data root with what was released."""
-    variable: str = ""
-    """The environment variable that names the data root, where there is one."""
-
-    def count(self, dest: Path, archive: Archive) -> Counts:
-        """Return how many files of an archive are there, by group."""
-        return {group: sum(1 for _ in (dest / self.folder / group).glob(archive.files)) for group in self.groups}
-
-    def wanted(self, parts: Sequence[str]) -> list[Archive]:
-        """Return the archives of these parts; all when none are named.
-
-        Raises:
-            UnknownName: for a part that does not exist.
-        """
-        known = [archive.part for archive in self.archives]
-        for part in parts:
-            if part not in known:
-                raise UnknownName("part of the data", part, known)
-        return [archive for archive in self.archives if not parts or archive.part in parts]
 
 
 def _alfworld_complete(dest: Path, archive: Archive) -> bool:
@@ -120,6 +60,27 @@ def _boxoban_compare(dest: Path) -> list[Row]:
     return rows
 
 
+def _webshop_complete(dest: Path, archive: Archive) -> bool:
+    path = dest / archive.path
+    return path.is_file() and begins_well(path, archive) and ends_well(path)
+
+
+def _webshop_compare(dest: Path) -> list[Row]:
+    from seed_envs.webshop.official import RELEASED, count_goals
+
+    rows = []
+    for profile, wanted in RELEASED.items():
+        found = count_goals(dest, profile)
+        difference = f"{abs(wanted - found)} {'missing' if found < wanted else 'more'}"
+        rows.append((profile, found, wanted, "" if found == wanted else difference))
+    return rows
+
+
+def _drive(part: str, name: str, key: str) -> Archive:
+    address = f"https://drive.usercontent.google.com/download?id={key}&export=download&confirm=t"
+    return Archive(part, name, name, begins=b"[{", address=address)
+
+
 ALFWORLD = Source(
     name="alfworld",
     url="https://github.com/alfworld/alfworld/releases/download",
@@ -144,7 +105,23 @@ BOXOBAN = Source(
     compare=_boxoban_compare,
 )
 """Source: the repository itself, which GitHub packs while sending: no size, no resuming."""
-SOURCES: Mapping[str, Source] = {source.name: source for source in (ALFWORLD, BOXOBAN)}
+WEBSHOP = Source(
+    name="webshop",
+    url="https://drive.usercontent.google.com",
+    folder="",
+    groups=(".",),
+    archives=(
+        _drive("small-products", "items_shuffle_1000.json", "1EgHdxQ_YxqIQlvvq5iKlCrkEKR6-j0Ib"),
+        _drive("small-attributes", "items_ins_v2_1000.json", "1IduG0xl544V_A_jv3tHXC0kyFi7PnyBu"),
+        _drive("human", "items_human_ins.json", "14Kb5SPBk_jfdLZ_CDBNitW98QLDlKR5O"),
+        _drive("full-products", "items_shuffle.json", "1A2whVgOO0euk5O13n2iYDM0bQRkkRduB"),
+        _drive("full-attributes", "items_ins_v2.json", "1s2j6NgHljiZzQNL3veZaAiyW_qDEgBNi"),
+    ),
+    complete=_webshop_complete,
+    compare=_webshop_compare,
+)
+"""Source: setup.sh of princeton-nlp/WebShop. No hashes are known, and Google Drive often refuses for a day."""
+SOURCES: Mapping[str, Source] = {source.name: source for source in (ALFWORLD, BOXOBAN, SEARCHQA, WEBSHOP)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +164,12 @@ def fetch(
         DataError: when the data cannot be had or is not what it should be, or the disk is full.
     """
     archives = source.wanted(parts)
-    base = (base_url or source.url).rstrip("/")
     with _disk_errors(dest):
         dest.mkdir(parents=True, exist_ok=True)
         done = {} if force else _finished(source, dest)
         missing = [archive for archive in archives if archive.part not in done]
         for archive in missing:
-            _bring(source, archive, dest, base, report, sleep)
+            _bring(source, archive, dest, source.address(archive, base_url), report, sleep)
             done[archive.part] = source.count(dest, archive)
             _write_marker(dest, done)
         shutil.rmtree(dest / WORK, ignore_errors=True)
@@ -202,11 +178,10 @@ def fetch(
 
 def by_hand(source: Source, dest: Path, *, base_url: str = "", parts: Sequence[str] = ()) -> list[str]:
     """Return the steps for a machine where this program cannot download."""
-    base = (base_url or source.url).rstrip("/")
     only = "".join(f" --only {part}" for part in parts)
     return [
         "1. Download, with a browser or on another machine:",
-        *(f"   {base}/{archive.path}" for archive in source.wanted(parts)),
+        *(f"   {source.address(a, base_url)}{f'  as {a.path}' if a.begins else ''}" for a in source.wanted(parts)),
         "2. Put the files, as they are, into",
         f"   {dest}",
         "3. Unpack and check them with",
@@ -248,6 +223,35 @@ def unpack(source: Source, archive: Archive, path: Path, dest: Path, *, report: 
     return len(members)
 
 
+def _keep(source: Source, archive: Archive, path: Path, dest: Path, *, report: Report = silent) -> int:
+    """Put a file that is no zip in its place.
+
+    Raises:
+        DataError: when it is another kind of file: what refuses a download is often a page, not an error.
+    """
+    if not begins_well(path, archive):
+        with path.open("rb") as file:
+            raise DataError(f"it begins with {file.read(20)!r}; the place may refuse for now, see --by-hand")
+    out = dest / source.folder / archive.path
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(out)
+    report(f"keeping {out.name}", 1, 1, "files")
+    return 1
+
+
+def begins_well(path: Path, archive: Archive) -> bool:
+    """Whether a file begins as one of its kind, blanks aside."""
+    with path.open("rb") as file:
+        return file.read(64).lstrip()[:1] in [bytes([byte]) for byte in archive.begins]
+
+
+def ends_well(path: Path) -> bool:
+    """Whether a JSON file ends with a closing bracket, blanks aside."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 64, 0))
+        return file.read().rstrip()[-1:] in (b"]", b"}")
+
+
 def _members(file: zipfile.ZipFile, source: Source, archive: Archive) -> Iterator[tuple[zipfile.ZipInfo, str]]:
     """Yield the wanted members with their paths from the group on."""
     groups, files = "|".join(map(re.escape, source.groups)), re.escape(archive.files).replace(r"\*", "[^/]*")
@@ -262,10 +266,10 @@ def _members(file: zipfile.ZipFile, source: Source, archive: Archive) -> Iterato
 
 
 def _bring(
-    source: Source, archive: Archive, dest: Path, base: str, report: Report, sleep: Callable[[float], None]
+    source: Source, archive: Archive, dest: Path, address: str, report: Report, sleep: Callable[[float], None]
 ) -> None:
     """Put the files of one archive in place; a download that turns out damaged is repeated once."""
-    for name in archive.names:
+    for name in () if archive.begins else archive.names:
         if (dest / name).is_file():
             unpack(source, archive, dest / name, dest, report=report)
             return
@@ -273,14 +277,14 @@ def _bring(
     target.parent.mkdir(exist_ok=True)
     for last in (False, True):
         if not target.is_file():
-            download(f"{base}/{archive.path}", target, report=report, sleep=sleep)
+            download(address, target, report=report, sleep=sleep)
         try:
-            unpack(source, archive, target, dest, report=report)
+            (_keep if archive.begins else unpack)(source, archive, target, dest, report=report)
             return
         except DataError as error:
             target.unlink()
             if last:
-                raise DataError(f"{base}/{archive.path} is not what it should be: {error}") from error
+                raise DataError(f"{address} is not what it should be: {error}") from error
 
 
 def _finished(source: Source, dest: Path) -> dict[str, Counts]:

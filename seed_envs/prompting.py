@@ -10,6 +10,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from seed_envs.errors import ConfigError, DataError, UnknownName
+from seed_envs.searchqa.dialects import FILTERS
 from seed_envs.seeding import sha256_text
 
 STYLES = ("plain", "react")
@@ -24,6 +25,7 @@ _JINJA = ImmutableSandboxedEnvironment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_JINJA.filters.update(FILTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Template:
 
     It is given: ``instruction``, ``observation``, ``taken`` (turns taken so far), ``history``
     (``Past`` rows, oldest first), ``admissible`` (actions offered, or None), ``image`` (whether
-    an image is shown; write ``<image>`` where it goes). Anything else is an error. Blocks are
+    an image is shown; write ``<image>`` where it goes). Anything else is an error. The filters of
+    ``seed_envs.searchqa.dialects`` put a search and its result into a published form. Blocks are
     trimmed as in chat templates: the line end after ``%}`` goes unless written ``+%}``.
     """
 

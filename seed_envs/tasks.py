@@ -198,19 +198,19 @@ def write_manifest(path: Path, tasks: Iterable[Task], *, title: str) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, TaskSet]:
-    """Read a manifest into one task set per split, each sorted by id.
+    """Read a manifest into one task set per split, each sorted by id; columns after the fourth are for people.
 
     Raises:
-        DataError: when a row does not have four fields.
+        DataError: when a row has fewer than four fields.
     """
     splits: dict[str, list[Task]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if line.startswith("#") or not line:
             continue
         fields = line.split("\t")
-        if len(fields) != 4:
+        if len(fields) < 4:
             raise DataError(f"{path}:{number}: expected id, split, category and sha256 separated by tabs")
-        splits.setdefault(fields[1], []).append(Task(*fields))
+        splits.setdefault(fields[1], []).append(Task(*fields[:4]))
     return {split: TaskSet(rows, name=f"{path.stem}/{split}") for split, rows in splits.items()}
 
 

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from seed_envs.core import prepare_steps
 from seed_envs.errors import ConfigError, SeedError, UnknownName, WorkerDied
 from seed_envs.registry import load_plugins
 
@@ -76,6 +77,10 @@ class _Local:
             found = self._envs[row] = self._make()
         return found
 
+    def run_all(self, calls: "Sequence[Call]") -> list[Any]:
+        prepare_steps((self._envs.get(row), args[0]) for row, method, args, _ in calls if method == "step" and args)
+        return [self.run(*call) for call in calls]
+
     def run(self, row: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``method`` of a row's environment; an exception comes back as a value."""
         try:
@@ -110,7 +115,7 @@ def _serve(pipe: Connection, make: Callable[[], Env], rows: Sequence[int]) -> No
     local = _Local(make, rows)
     try:
         while (calls := pipe.recv()) is not None:
-            answers = [local.run(*call) for call in calls]
+            answers = local.run_all(calls)
             try:
                 pipe.send(answers)
             except OSError:
@@ -245,7 +250,7 @@ class GroupVectorEnv(VectorEnv[dict[str, Any], Sequence[str | None], Any]):
             raise gym.error.ClosedEnvironmentError("this GroupVectorEnv is closed; make another one")
         calls = list(calls)
         if not self._workers:
-            return [self._local.run(*call) for call in calls]
+            return self._local.run_all(calls)
         owned: list[list[int]] = [[] for _ in self._workers]
         for position, call in enumerate(calls):
             owned[call[0] % len(self._workers)].append(position)

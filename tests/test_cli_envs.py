@@ -21,7 +21,12 @@ from seed_envs.errors import ConfigError, DataError, SeedError, UnknownName
 from seed_envs.health import Finding, plays
 from seed_envs.vector import EnvMaker
 
-ALFWORLD, SOKOBAN = OURS = ("seed_envs/ALFWorld-v0", "seed_envs/Sokoban-v0")
+ALFWORLD, SEARCHQA, SOKOBAN, WEBSHOP = OURS = (
+    "seed_envs/ALFWorld-v0",
+    "seed_envs/SearchQA-v0",
+    "seed_envs/Sokoban-v0",
+    "seed_envs/WebShop-v0",
+)
 TOY = ("--plugin", "toy_suite:register")
 
 
@@ -127,6 +132,8 @@ def test_as_a_program_with_a_plugin_from_the_current_folder(run_cli: Any) -> Non
     rows = {line.split()[0]: line for line in out.splitlines()[1:]}
     assert list(rows) == [*OURS, "toy/Counter-v0", "toy/Parrot-v0"]
     assert "valid_seen=140 valid_unseen=134" in rows[ALFWORLD]
+    assert "train=3000 seen=128 unseen=160" in rows[SEARCHQA]
+    assert "train=1074 dev=128 test=128 unseen=127" in rows[WEBSHOP]
     assert "train=3000 seen=128 unseen=128" in rows[SOKOBAN]
     assert "train=4" in rows["toy/Parrot-v0"]
     assert run_cli("seed_envs", "list", *TOY)[:2] == (2, "")

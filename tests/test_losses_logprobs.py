@@ -259,3 +259,15 @@ def test_an_empty_skill_is_no_shift_bit_for_bit() -> None:
     assert not delta.any()
     loss, metrics = opd_loss(student, teacher, torch.full_like(delta, 0.5), torch.ones_like(ids, dtype=torch.bool))
     assert loss.item() == 0 and metrics["teacher_gap"] == 0
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_an_entropy_that_is_only_measured_has_no_graph(chunk: int | None) -> None:
+    ids, found = some_ids(), []
+    for graph in (True, False):
+        hidden = draw(B, T, H).requires_grad_()
+        scored = head_logprobs(hidden, draw(V, H, seed=2), ids, entropy=True, entropy_graph=graph, chunk=chunk)
+        assert scored.entropy is not None and scored.entropy.requires_grad is graph
+        scored.logp.sum().backward()  # type: ignore[no-untyped-call]
+        found.append((scored.logp, scored.entropy, hidden.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

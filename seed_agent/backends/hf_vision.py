@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from seed_agent.policy import Pixels
+from seed_agent.backends.hf_load import load
+from seed_agent.policy import Pixels, Spans
 from seed_envs.errors import ConfigError
 
 MIN_PIXELS = 256 * 256
@@ -16,6 +17,9 @@ MIN_PIXELS = 256 * 256
 
 Source: verl-agent's and SEED's ``process_image``: 96x96 becomes 256x256, bicubic.
 """
+
+_REMEMBERED = 1 << 28
+"""Bytes of patches kept, about."""
 
 Grid = tuple[int, int, int]
 """Patches of an image in time, height and width, before merging."""
@@ -42,12 +46,29 @@ class Vision:
     pads: tuple[str, ...]
     """The texts of the tokens that stand for images and videos."""
     min_pixels: int = MIN_PIXELS
+    _seen: dict[tuple[Any, ...], tuple[np.ndarray[Any, Any], Grid]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What was made of the images seen last, oldest first: a picture is asked for several times, and games repeat
+    theirs."""
 
     def patches(self, images: Sequence[Pixels]) -> tuple[Any, list[Grid]]:
         """Return the patches of all images as a tensor, and the grid of each image."""
-        pictures = [enlarge(image, self.min_pixels) for image in images]
-        found = self.processor(images=pictures, return_tensors="pt")
-        return found["pixel_values"], [(t, h, w) for t, h, w in found["image_grid_thw"].tolist()]
+        found = [self.look(image) for image in images]
+        return load("torch").from_numpy(np.concatenate([patches for patches, _ in found])), [grid for _, grid in found]
+
+    def look(self, image: Pixels) -> tuple[np.ndarray[Any, Any], Grid]:
+        """Return an image's patches, float32 (patches, values), the same object for equal pixels, and its grid."""
+        key = (image.shape, image.dtype.str, image.tobytes())
+        found = self._seen.pop(key, None)
+        if found is None:
+            made = self.processor(images=[enlarge(image, self.min_pixels)], return_tensors="np")
+            time, height, width = made["image_grid_thw"][0].tolist()
+            found = made["pixel_values"], (time, height, width)
+            while self._seen and len(self._seen) * found[0].nbytes > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        self._seen[key] = found
+        return found
 
     def tokens(self, grid: Grid) -> int:
         """Return how many tokens an image takes."""
@@ -64,7 +85,7 @@ class Vision:
             raise ConfigError(
                 f"the chat template places {placed} of {len(images)} images; use the model's own template"
             )
-        counts = iter([self.tokens(grid) for grid in self.patches(images)[1]] if images else [])
+        counts = iter([self.tokens(self.look(image)[1]) for image in images])
         return [i for i in ids for _ in range(next(counts) if i == self.image_token_id else 1)]
 
     def disarm(self, text: str) -> str:
@@ -73,21 +94,25 @@ class Vision:
             text = text.replace(pad, pad.replace("|", ""))
         return text
 
-    def positions(self, ids: Sequence[int], prompt: int, grids: Sequence[Grid]) -> np.ndarray[Any, Any]:
+    def positions(
+        self, ids: Sequence[int], prompt: int, grids: Sequence[Grid], replies: Spans = ()
+    ) -> np.ndarray[Any, Any]:
         """Return the position of every token in time, height and width: int64 of shape (3, n).
 
         Text advances all three together; an image spans a grid and the text after it goes on
-        behind its longer side. Tokens from ``prompt`` on are text whatever they are.
+        behind its longer side. Tokens of ``replies`` are text whatever they are, and where there
+        are none, so are those from ``prompt`` on.
 
         Source: multimodal rotary positions of Qwen2-VL, for images.
         """
-        blocks = list(self._blocks(ids, prompt, grids))
+        text = {i for start, end in replies or ((prompt, len(ids)),) for i in range(start, end)}
+        blocks = list(self._blocks(ids, text, grids))
         return np.concatenate(blocks, axis=1) if blocks else np.zeros((3, 0), np.int64)
 
-    def _blocks(self, ids: Sequence[int], prompt: int, grids: Sequence[Grid]) -> Iterator[np.ndarray[Any, Any]]:
+    def _blocks(self, ids: Sequence[int], text: set[int], grids: Sequence[Grid]) -> Iterator[np.ndarray[Any, Any]]:
         at, position, left = 0, 0, iter(grids)
         while at < len(ids):
-            if at < prompt and ids[at] == self.image_token_id:
+            if at not in text and ids[at] == self.image_token_id:
                 time, height, width = next(left)
                 height, width = height // self.merge, width // self.merge
                 yield position + np.indices((time, height, width)).reshape(3, -1)

@@ -84,6 +84,7 @@ def head_logprobs(
     mask: Tensor | None = None,
     temperature: float = 1.0,
     entropy: bool = False,
+    entropy_graph: bool = True,
     chunk: int | None = None,
 ) -> TokenScores:
     """Return the scores of ``ids`` under softmax((hidden weight' + bias) / temperature), in float32 at least.
@@ -99,12 +100,13 @@ def head_logprobs(
         mask: [B, T] bool; by default all tokens.
         temperature: That of sampling, above 0.
         entropy: Whether to return the entropy too.
+        entropy_graph: Whether it can be differentiated; a mere measurement keeps no [B, T, V] for that.
         chunk: Tokens scored at once; by default as many as `CHUNK` allows.
 
     Raises:
         ValueError: when the temperature is not above 0.
     """
-    project = functools.partial(_project, temperature=_positive(temperature), entropy=entropy)
+    project = functools.partial(_project, temperature=_positive(temperature), entropy=entropy, graph=entropy_graph)
     size = chunk or max(1, CHUNK // len(weight))
     used, tokens = (hidden.flatten(0, 1), ids.flatten()) if mask is None else (hidden[mask], ids[mask])
     states, wanted = torch.split(used, size), torch.split(tokens, size)
@@ -116,16 +118,17 @@ def head_logprobs(
 
 
 def _project(
-    states: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor, *, temperature: float, entropy: bool
+    states: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor, *, temperature: float, entropy: bool, graph: bool
 ) -> tuple[Tensor, ...]:
-    return _score(torch.nn.functional.linear(states, weight, bias), ids, temperature=temperature, entropy=entropy)
+    logits = torch.nn.functional.linear(states, weight, bias)
+    return _score(logits, ids, temperature=temperature, entropy=entropy, graph=graph)
 
 
-def _score(logits: Tensor, ids: Tensor, *, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
+def _score(logits: Tensor, ids: Tensor, *, temperature: float, entropy: bool, graph: bool = True) -> tuple[Tensor, ...]:
     """Return the log-probability of ``ids``, [...], and the entropy where asked for."""
     logp = _log_softmax(logits, temperature)
     chosen = logp.gather(-1, ids[..., None])[..., 0]
-    return (chosen, _spread(logp)) if entropy else (chosen,)
+    return (chosen, _spread(logp if graph else logp.detach())) if entropy else (chosen,)
 
 
 def _entropy(logits: Tensor, *, temperature: float) -> Tensor:

@@ -16,7 +16,6 @@ import torch
 
 from seed_agent.backends.hf import HFPolicy
 from seed_agent.backends.hf_load import Placement, load_model, weights_sha256
-from seed_agent.backends.hf_model import Row
 from seed_agent.backends.hf_vision import vision_of
 from seed_agent.chat import Language
 from seed_agent.methods import METHODS
@@ -47,9 +46,6 @@ class Base:
     language: str
     recipe: Recipe
     plan: FitPlan
-    """Of the replies."""
-    reading: int = 1
-    """Epochs over all tokens before that: copying a name out of a prompt is learnt from prompts much sooner."""
     env_args: tuple[tuple[str, Any], ...] = ()
     vision: bool = False
     hidden: int = 128
@@ -63,14 +59,14 @@ BASES = {
     "alfworld": Base(
         "seed_envs/ALFWorld-v0",
         "alfworld/micro",
-        Recipe(noise=0.1, search=0.6, imperfect=1, skilled=300, analyses=100, analysis_chars=4_000),
-        FitPlan(epochs=1, lr=2e-3, batch=16, warmup=0.05, micro_tokens=2_048),
+        Recipe(noise=0.2, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
+        FitPlan(epochs=2, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "sokoban": Base(
         "seed_envs/Sokoban-v0",
         "sokoban/micro",
-        Recipe(noise=0.5, imperfect=1, skilled=300, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=3, lr=2e-3, batch=32, warmup=0.05, micro_tokens=2_048),
+        Recipe(noise=0.45, imperfect=1, skilled=300, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=3, lr=2e-3, batch=32, warmup=0.05, micro_tokens=4_096),
         env_args=(("observation", "rgb"),),
         vision=True,
         vocab=768,
@@ -125,12 +121,7 @@ def build_base(
     policy = new_policy(base, out, demos, seed)
     rows = [encode(policy, example.chat, example.reply) for example in demos.examples]
     plan = replace(base.plan, seed=seed)
-    whole = [_whole(row, policy) for row in rows]
-    reading = replace(plan, epochs=base.reading)
-    history = {
-        "read": fit(policy, whole, reading, report=lambda metrics: report({"part": "read", **metrics})),
-        "reply": fit(policy, rows, plan, report=lambda metrics: report({"part": "fit", **metrics})),
-    }
+    history = fit(policy, rows, plan, report=lambda metrics: report({"part": "fit", **metrics}))
     card = {
         "made_from": wanted,
         "parameters": policy.parameters,
@@ -159,7 +150,9 @@ def _gather(base: Base, seed: int) -> Demos:
 def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     """Write a model with random weights and a tokenizer of the demonstrations' words, and load it."""
     texts = [
-        text for e in demos.examples[:: max(1, len(demos.examples) // 4_000)] for text in (e.chat[-1].text, e.reply)
+        text
+        for e in demos.examples[:: max(1, len(demos.examples) // 4_000)]
+        for text in ("user", e.chat[-1].text, "assistant", e.reply)
     ]
     build = build_vision_model if base.vision else build_text_model
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
@@ -173,13 +166,6 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
         pixels = 0  # small pictures stay small: a cell of a room is a patch
         vision = vision_of(loaded.model.config, loaded.images, loaded.tokenizer, pixels)
     return HFPolicy(folder.name, loaded.model, loaded.tokenizer, vision, batch=base.rows)
-
-
-def _whole(row: Row, policy: HFPolicy) -> Row:
-    """Return the row with everything behind its first token, or its last image, as what is to be learnt."""
-    image = policy.network.vision.image_token_id if policy.network.vision is not None else None
-    last = max((i for i, token in enumerate(row.ids[: row.prompt]) if token == image), default=0)
-    return Row(row.ids, last + 1, row.images)
 
 
 def _seen(demos: Demos, rows: list[Any]) -> dict[str, Any]:

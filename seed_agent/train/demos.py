@@ -23,8 +23,8 @@ from seed_envs.tasks import Task
 from seed_envs.vector import Failure, GroupVectorEnv
 
 Kind = Literal["play", "skill", "analysis"]
-Thinker = Callable[[Sequence[str], bool], str]
-"""From a plan and whether its first action was drawn at random to a thought."""
+Thinker = Callable[[Sequence[str], bool, str], str]
+"""From a plan, whether an action is drawn at random instead, and the scene, to a thought."""
 
 _PURPOSE = {
     "take": "find {1}",
@@ -35,6 +35,10 @@ _PURPOSE = {
     "cool": "cool {1}",
     "use": "use {1}",
 }
+
+
+_VAIN = 0.4
+"""Share of random actions that reach for what is not there, in a household."""
 
 
 class BrokenDemonstration(SeedError):
@@ -51,10 +55,12 @@ class Example:
     task_id: str
 
 
-def think_household(plan: Sequence[str], drawn: bool) -> str:
+def think_household(plan: Sequence[str], drawn: bool, scene: str) -> str:
     """Say what the next deed of the plan is for, never where a thing is that was not seen."""
     if drawn:
         return "try something"
+    if plan and plan[0].startswith("take "):
+        return f"see {plan[0].split()[1]}"
     for action in plan:
         words = action.split()
         if words[0] in _PURPOSE:
@@ -63,13 +69,22 @@ def think_household(plan: Sequence[str], drawn: bool) -> str:
     return "go on"
 
 
-def think_moves(plan: Sequence[str], drawn: bool) -> str:
-    """Say nothing but whether there is a plan."""
-    return "try" if drawn else "go"
+def think_moves(plan: Sequence[str], drawn: bool, scene: str) -> str:
+    """Say where things are, row and column from 1, and whether there is a plan: a player has to look first."""
+    found: dict[str, list[str]] = {"at": [], "box": [], "to": []}
+    for row, line in enumerate(scene.splitlines(), 1):
+        for column, symbol in enumerate(line, 1):
+            for name, symbols in (("at", "PS"), ("box", "X"), ("to", "OS")):
+                if symbol in symbols:
+                    found[name].append(f"{name} {row} {column}")
+    return " ".join([*found["at"], *found["box"], *found["to"], "try" if drawn else "go"])
 
 
 THINKERS: dict[str, Thinker] = {"alfworld": think_household, "sokoban": think_moves}
 """By kind of environment."""
+
+SCENES = {"sokoban": "board"}
+"""The environment's method that tells a thinker what a picture shows, by kind."""
 
 
 class Demonstrator:
@@ -88,27 +103,40 @@ class Demonstrator:
         kind = player.language.preset.kind
         if kind not in THINKERS:
             raise UnknownName("kind of demonstration", kind, THINKERS)
-        self.player, self.noise, self.search, self.thinker = player, noise, search, THINKERS[kind]
+        self.player, self.noise, self.search = player, noise, search
+        self.thinker, self.scene = THINKERS[kind], SCENES.get(kind)
         self.name = f"scripted:demonstrator:{noise:g}"
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
         """Decide every row; where no plan leads on, act at random."""
         plans = envs.run((s.row, "oracle", (), {}) for s in situations)
-        return [self._decide(s, plan) for s, plan in zip(situations, plans, strict=True)]
+        scenes: list[Any] = [""] * len(plans)
+        if self.scene is not None:
+            scenes = envs.run((s.row, self.scene, (), {}) for s in situations)
+        return [self._decide(*given) for given in zip(situations, plans, scenes, strict=True)]
 
-    def _decide(self, situation: Situation, plan: "list[str] | Failure") -> Decision | Failure:
+    def _decide(self, situation: Situation, plan: "list[str] | Failure", scene: str) -> Decision | Failure:
         draws = Draws("demonstration", situation.seed, len(situation.turns))
         known = [] if isinstance(plan, Failure) else plan
         drawn = draws.chance(self.noise) or not known
         hidden = self.player.language.preset.hidden_actions
         offered = [a for a in situation.info["admissible_actions"] or [] if a not in hidden and a[:8] != "examine "]
         action = draws.choice(offered) if drawn else known[0]
+        if drawn and draws.chance(_VAIN):
+            action = _vain(known, situation) or action
         if not drawn and self.search and _is_search(known) and draws.chance(self.search):
             action = draws.choice(_places(situation, offered) or offered)
-        thought = self.thinker(known, drawn)
+        thought = self.thinker(known, drawn, scene)
         prompt = self.player.render(situation, min(self.player.language.preset.history, len(situation.turns)))
         reply = f"<think>{thought}</think><action>{action}</action>"
         return Decision(reply=reply, action=action, stop_reason="scripted", prompt=prompt)
+
+
+def _vain(plan: Sequence[str], situation: Situation) -> str:
+    """Return taking what is wanted where it is not: what a player that errs so does next has to be shown too."""
+    wanted = next((action.split() for action in plan[1:] if action.startswith("take ")), [])
+    places = [turn.action.split()[2:] for turn in situation.turns if turn.action.startswith("go to ")]
+    return f"take {wanted[1]} {wanted[2]} from {' '.join(places[-1])}" if wanted and places else ""
 
 
 def _is_search(plan: Sequence[str]) -> bool:

@@ -41,6 +41,8 @@ class FitPlan:
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.01
     grad_clip: float = 1.0
+    prompt_weight: float = 0.0
+    """Of the prompts' mean loss beside the replies'. A model from nothing learns to copy names from prompts sooner."""
     micro_tokens: int = 16_384
     """Padded tokens per forward pass; the gradient does not depend on it."""
     seed: int = 0
@@ -150,16 +152,34 @@ def _step(policy: HFPolicy, batch: Sequence[Sample], optimizer: Any, rate: float
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
-    denominator = denominator_of(reply_mask([sample.row for sample in batch]))
+    image = policy.network.vision.image_token_id if policy.network.vision is not None else None
+    whole = {id(sample): _whole(sample.row, image) for sample in batch} if plan.prompt_weight else {}
+    replies = denominator_of(reply_mask([sample.row for sample in batch]))
+    prompts = denominator_of(reply_mask(list(whole.values()))) - replies if whole else replies
     total = 0.0
     for part in micro_batches(batch, plan.micro_tokens):
-        rows = [sample.row for sample in part]
+        rows = [whole.get(id(sample), sample.row) for sample in part]
         logp = score_rows(policy.network, rows, 1.0).logp
-        loss, _ = sft_loss(logp, reply_mask(rows, logp.device), denominator=denominator)
-        loss.backward()
+        scored = reply_mask(rows, logp.device)
+        reply = scored & _last_columns([sample.reply for sample in part], scored.shape[1]).to(scored.device)
+        loss, _ = sft_loss(logp, reply, denominator=replies)
         total += float(loss.detach())
+        if whole:
+            loss = loss + plan.prompt_weight * sft_loss(logp, scored & ~reply, denominator=prompts)[0]
+        loss.backward()
     if not math.isfinite(total):
         raise Diverged(f"the loss of a fit is {total}", batch)
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), plan.grad_clip)
     optimizer.step()
     return total
+
+
+def _whole(row: Row, image: int | None) -> Row:
+    """Return the row with all behind its first token, or its last image, as what is to be learnt."""
+    last = max((i for i, token in enumerate(row.ids[: row.prompt]) if token == image), default=0)
+    return Row(row.ids, last + 1, row.images)
+
+
+def _last_columns(lengths: Sequence[int], width: int) -> torch.Tensor:
+    """Return [B, width] bool, true on the last so many columns of each row."""
+    return torch.arange(width)[None, :] >= width - torch.tensor(lengths)[:, None]

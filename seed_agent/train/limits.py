@@ -20,12 +20,18 @@ def check_model(policy: HFPolicy, settings: Settings, method: Method, language: 
     """Refuse a model that cannot be trained as asked.
 
     Raises:
-        ConfigError: when its tokenizer has no chat template or its context is too short.
+        ConfigError: when its tokenizer has no chat template, or one that makes no single sequence of an
+            episode that is to be one, or when its context is too short.
     """
     if policy.renderer.template is None:
         raise ConfigError(
             f"the tokenizer of {policy.name} has no chat template; expected a chat model, or put a "
             "chat_template.jinja into its folder"
+        )
+    if settings.samples == "episode" and policy.renderer.unstable:
+        raise ConfigError(
+            f"samples=episode: the chat template of {policy.name} is not prefix-stable: {policy.renderer.unstable}; "
+            "give samples=turn"
         )
     asked = settings.analyzer_prompt_tokens + settings.analyzer_reply_tokens
     if method.skill_source in ("self", "frozen") and policy.context is not None and asked > policy.context:

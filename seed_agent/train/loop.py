@@ -12,8 +12,9 @@ from accelerate import Accelerator
 from seed_agent.backends.hf import HFPolicy
 from seed_agent.backends.hf_model import Network
 from seed_agent.losses import group_advantage, merge_metrics
-from seed_agent.policy import Prompt
+from seed_agent.policy import Policy, Prompt
 from seed_agent.rollout import Request
+from seed_agent.train.actor import copy_on_vllm
 from seed_agent.train.limits import check_model, explained
 from seed_agent.train.objective import Denominators, Objective, objective
 from seed_agent.train.rollouts import (
@@ -26,7 +27,7 @@ from seed_agent.train.rollouts import (
     rates,
     requests_of,
 )
-from seed_agent.train.samples import Played, Sample, build_samples, micro_batches
+from seed_agent.train.samples import Played, Sample, build_samples, micro_batches, spoken
 from seed_agent.train.scoring import score_samples
 from seed_agent.train.settings import Settings
 from seed_agent.train.teaching import Skills
@@ -67,8 +68,13 @@ class Trainer:
             policy.model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
         )
         self.updates = 0
+        self.copy = copy_on_vllm(settings, policy)
+        self._copied: int | None = None
+        """After how many updates the copy got the weights."""
         self.images = ImageStore()
-        self.skills = Skills(settings, self.method, policy, self.reference or policy, self.images.load)
+        frozen = self.method.skill_source == "frozen"
+        analyzer: Policy = (self.reference or policy) if frozen else (self.copy or policy)
+        self.skills = Skills(settings, self.method, policy, analyzer, self.images.load)
         self.stage = Stage(settings, "train", settings.tasks * settings.group)
         self.pool = pool_of(self.stage.tasks, settings)
 
@@ -76,6 +82,20 @@ class Trainer:
         model = copy.deepcopy(self.policy.model).requires_grad_(False).eval()
         name = self.policy.name.removeprefix("hf:")
         return HFPolicy(name, model, self.policy.tokenizer, self.network.vision, batch=self.policy.batch)
+
+    @property
+    def actor(self) -> Policy:
+        """What plays: the policy itself, or its copy on vLLM with the weights of now.
+
+        Raises:
+            SeedError: when vLLM cannot take the weights.
+        """
+        if self.copy is None:
+            return self.policy
+        if self._copied != self.updates:
+            self.copy.sync(self.policy.model)
+            self._copied = self.updates
+        return self.copy
 
     def precision(self) -> Any:
         """Return a context that computes in bfloat16 where the settings say so."""
@@ -129,10 +149,9 @@ class Trainer:
         Raises:
             SeedError: when every one of them broke: there is nothing to learn from.
         """
+        actor = self.actor
         with self.precision():
-            played, _ = self.stage.play(
-                requests, self.policy, self.language, images=self.images, skill_for=self.skills.shown
-            )
+            played, _ = self.stage.play(requests, actor, self.language, images=self.images, skill_for=self.skills.shown)
         if all(one.rejected for one in played):
             error = played[0].episode.error
             why = f"{error.type}: {error.message}" if error else "nothing was played"
@@ -146,13 +165,14 @@ class Trainer:
         """Return the prompts with a skill in context, by (episode, turn); none where lambda is 0."""
         if not self._distills(number):
             return {}
+        last = slice(-1 if self.settings.samples == "episode" else 0, None)  # the last turn's holds all of an episode
         return {
-            (place, turn): prompt
+            (place, turn): taught
             for place, one in enumerate(played)
             if not one.rejected
-            for turn, decision in enumerate(one.decisions)
-            if decision.prompt is not None
-            and (prompt := self.skills.teacher_prompt(one, turn, decision.prompt)) is not None
+            for turn in spoken(one)[last]
+            if (prompt := one.decisions[turn].prompt) is not None
+            and (taught := self.skills.teacher_prompt(one, turn, prompt)) is not None
         }
 
     def _advantages(self, samples: Sequence[Sample]) -> dict[str, float]:
@@ -160,17 +180,19 @@ class Trainer:
         settings = self.settings
         if not samples or self.method.rl is None:
             return {}
+        turns = [sample for sample in samples for _ in sample.earned]
         values, found = group_advantage(
-            torch.tensor([sample.score for sample in samples], dtype=torch.float64),
-            [sample.group for sample in samples],
-            [sample.episode for sample in samples],
-            mask=torch.tensor([not sample.rejected for sample in samples]),
+            torch.tensor([score for sample in samples for score in sample.earned], dtype=torch.float64),
+            [sample.group for sample in turns],
+            [sample.episode for sample in turns],
+            mask=torch.tensor([not sample.rejected for sample in turns]),
             stats=settings.adv_stats,
             std=settings.adv_std,
             singleton=settings.adv_singleton,
         )
-        for sample, value in zip(samples, values.tolist(), strict=True):
-            sample.advantage = value
+        left = iter(values.tolist())
+        for sample in samples:
+            sample.give([next(left) for _ in sample.earned])
         return {key: found[key] for key in ("groups", "tied", "singletons", "rejected")}
 
     def _rescore(self, samples: Sequence[Sample], number: int) -> None:
@@ -181,6 +203,8 @@ class Trainer:
             else:
                 for sample in samples:
                     sample.scores["old"] = torch.tensor(sample.sampled_logp)
+                if self.copy is not None:  # another program's numbers: the longest ones are compared
+                    self._score(self.network, next(micro_batches(samples, self.settings.micro_tokens), []), "check")
             if self.settings.kl and self.reference is not None:
                 self._score(self.reference.network, samples, "ref")
         if self.settings.teacher == "snapshot":
@@ -203,8 +227,7 @@ class Trainer:
         for minibatch in self._minibatches(usable, number):
             self._step(minibatch, number, seen)
         self.policy.model.eval()
-        drift = [abs(a - b) for s in usable for a, b in zip(s.sampled_logp, s.scores["old"].tolist(), strict=False)]
-        metrics = {**seen.metrics(), "rl/logp_drift_max": max(drift, default=0.0)}
+        metrics = {**seen.metrics(), **drift(usable)}
         if self.method.distill is not None:
             taught = sum(s.reply for s in usable if s.teacher is not None)
             metrics["opd/active_ratio"] = taught / max(sum(s.reply for s in usable), 1)
@@ -227,7 +250,11 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (self.updates + 1) / (settings.warmup + 1))
         self.optimizer.zero_grad(set_to_none=True)
-        for batch in micro_batches(minibatch, settings.micro_tokens):
+        moving = [sample for sample in minibatch if self._moves(sample)]
+        if not moving:  # as if computed: momentum and weight decay go on
+            for weight in self.policy.model.parameters():
+                weight.grad = torch.zeros_like(weight)
+        for batch in micro_batches(moving, settings.micro_tokens):
             with self.precision():
                 part = objective(batch, self.network, self.method, settings, totals, number)
             if not math.isfinite(part.shares["loss"]):
@@ -241,9 +268,26 @@ class Trainer:
         self.optimizer.step()
         seen.norms.append(norm)
 
+    def _moves(self, sample: Sample) -> bool:
+        """Whether a sample can have a gradient: a tied group's, without a teacher, is not computed for nothing."""
+        everywhere = self.settings.kl or self.settings.entropy
+        return bool(everywhere or sample.advantage or sample.teacher is not None)
+
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments and end vLLM."""
         self.stage.close()
+        if self.copy is not None:
+            self.copy.close()
+
+
+def drift(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return how far the sampler's log-probabilities are from the trainer's; nothing where the sampler gave none."""
+    scored = [sample.scores.get("check", sample.scores["old"]).tolist() for sample in samples]
+    told = [(s.sampled_logp, line) for s, line in zip(samples, scored, strict=True) if s.sampled_logp]
+    if samples and not told:
+        return {}
+    gaps = [abs(a - b) for logp, line in told for a, b in zip(logp, line, strict=True)]
+    return {"rl/logp_drift_max": max(gaps, default=0.0)}
 
 
 class Seen:

@@ -5,6 +5,7 @@ from typing import Literal
 from seed_agent.backends.hf import HFPolicy, make
 from seed_agent.backends.hf_load import load
 from seed_agent.methods import METHODS
+from seed_agent.train.actor import check_backend
 from seed_agent.train.checkpoint import stage_of
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError
@@ -24,6 +25,9 @@ def load_policy(settings: Settings, *, start: Start | None = None) -> HFPolicy:
         DataError: when there is no such model.
         MissingDependency: when torch, transformers or accelerate is not installed.
     """
+    if start is not None and settings.rollout_backend != "hf":
+        raise ConfigError(f"stage 1 plays on transformers; leave out rollout_backend={settings.rollout_backend}")
+    check_backend(settings)
     load("accelerate")
     needs = missing(settings, start=start)
     if needs:

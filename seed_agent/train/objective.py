@@ -68,14 +68,13 @@ def objective(
         iteration: From 0; a method's coefficient may depend on it.
     """
     rows, mode = [sample.row for sample in batch], settings.reduction
-    scored = score_rows(network, rows, settings.temperature, entropy=True)
+    scored = score_rows(network, rows, settings.temperature, entropy=True, entropy_graph=settings.entropy > 0)
     logp, mask = scored.logp, reply_mask(rows, network.device)
 
     def stored(key: str) -> Tensor:
-        return align([sample.scores.get(key, ()) for sample in batch], logp.shape[1], like=logp)
+        return align([sample.scores.get(key, ()) for sample in batch], rows, like=logp.detach())
 
-    old = stored("old")
-    advantages = torch.tensor([sample.advantage for sample in batch], dtype=logp.dtype, device=logp.device)
+    old, advantages = stored("old"), _advantages(batch, logp.detach())
     has_teacher = torch.tensor([sample.teacher is not None for sample in batch], device=mask.device)
     taught = mask & has_teacher[:, None]
     logits = _both_logits(batch, network, method, settings)
@@ -100,6 +99,19 @@ def objective(
         loss = loss + settings.entropy * term
     found["rl"] = policy | metrics
     return Objective(loss, {"loss": float(loss.detach()), **shares}, found)
+
+
+def _advantages(batch: Sequence[Sample], like: Tensor) -> Tensor:
+    """Return one advantage per row, [B]; [B, T] where the turns of an episode have their own."""
+    if not any(sample.turn_advantages for sample in batch):
+        return torch.tensor([sample.advantage for sample in batch], dtype=like.dtype, device=like.device)
+    per_token = [
+        [value for value, (start, end) in turns for _ in range(start, end)]
+        for turns in (
+            zip(sample.turn_advantages or (sample.advantage,), sample.row.replies, strict=True) for sample in batch
+        )
+    ]
+    return align(per_token, [sample.row for sample in batch], like=like)
 
 
 def _both_logits(

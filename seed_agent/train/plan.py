@@ -10,6 +10,7 @@ from typing import Any
 from seed_agent.methods import Method
 from seed_agent.skills.annotators import ANNOTATORS
 from seed_agent.skills.library import LIBRARIES
+from seed_agent.train.actor import check_backend
 from seed_agent.train.model import missing
 from seed_agent.train.rollouts import Stage, language_of, method_of, pool_of
 from seed_agent.train.settings import Settings
@@ -29,6 +30,8 @@ class Plan:
     episodes: int
     turns: int
     """Per episode, at most."""
+    samples: int
+    """Of all iterations: turns, or episodes where each is one sample."""
     updates: int
     generated: int
     """Tokens sampled, skills included."""
@@ -36,7 +39,8 @@ class Plan:
     """Tokens through the model: prompts of rollouts, scoring passes and updates, forward only counted once each."""
     eval_episodes: int
     memory_gib: float | None
-    """Weights, gradients, optimiser, frozen copy; what a batch takes comes on top. None for a model of unknown size."""
+    """Weights, gradients, optimiser, copies (frozen, on vLLM); what a batch takes comes on top. None where the model's
+    size is unknown."""
     needs: str
     """What has to be done first, "" for nothing."""
 
@@ -54,25 +58,29 @@ def make_plan(settings: Settings, *, parameters: float | None = None) -> Plan:
     method = method_of(settings)
     _check_language(settings)
     _check_skills(settings, method)
+    check_backend(settings)
     pool, turns, tested = _tasks(settings)
     language = language_of(settings, method, temperature=settings.temperature)
     _check_sizes(settings, method, turns)
     iterations, per_iteration = settings.planned, settings.tasks * settings.group
-    episodes, samples = iterations * per_iteration, iterations * per_iteration * turns
+    most = _samples(settings, turns)
+    episodes, samples = iterations * per_iteration, iterations * most
+    said = episodes * turns
     reply, prompt = language.sampling.max_tokens, language.preset.max_prompt_tokens
     own = method.distill is not None and method.skill_source in ("self", "frozen")
     passes = 2 + (settings.old == "rescored") + (settings.kl > 0) + (method.distill is not None)
     analyses = episodes * (settings.analyzer_prompt_tokens + settings.analyzer_reply_tokens) if own else 0
     evaluations = 2 + ((iterations - 1) // settings.eval_every if settings.eval_every else 0)
-    updates = math.ceil(per_iteration * turns / settings.minibatch) if settings.minibatch else 1
+    updates = math.ceil(most / settings.minibatch) if settings.minibatch else 1
     return Plan(
         iterations=iterations,
         pool=pool,
         episodes=episodes,
         turns=turns,
+        samples=samples,
         updates=iterations * updates,
-        generated=samples * reply + (episodes * settings.analyzer_reply_tokens if own else 0),
-        processed=samples * (prompt + reply) * passes + analyses,
+        generated=said * reply + (episodes * settings.analyzer_reply_tokens if own else 0),
+        processed=(said + samples * (passes - 1)) * (prompt + reply) + analyses,
         eval_episodes=tested * evaluations,
         memory_gib=_memory(settings, method, parameters),
         needs=missing(settings),
@@ -111,14 +119,20 @@ def _tasks(settings: Settings) -> tuple[int, int, int]:
 
 def _check_sizes(settings: Settings, method: Method, turns: int) -> None:
     """Refuse batches that cannot be filled or teach nothing."""
-    most = settings.tasks * settings.group * turns
+    most = _samples(settings, turns)
     if settings.minibatch > most:
+        each = "" if settings.samples == "episode" else f" x {turns} turns"
         raise ConfigError(
             f"minibatch={settings.minibatch} can never be filled: an iteration has at most {settings.tasks} tasks x "
-            f"{settings.group} episodes x {turns} turns = {most} samples; give minibatch={most} or less, or 0 for all"
+            f"{settings.group} episodes{each} = {most} samples; give minibatch={most} or less, or 0 for all"
         )
     if settings.group == 1 and method.rl is not None and settings.adv_singleton == "zero":
         raise ConfigError(f"group=1 gives every episode advantage 0; method {method.name} needs group=2 or more")
+
+
+def _samples(settings: Settings, turns: int) -> int:
+    """Return the samples of an iteration, at most."""
+    return settings.tasks * settings.group * (1 if settings.samples == "episode" else turns)
 
 
 def _memory(settings: Settings, method: Method, parameters: float | None) -> float | None:
@@ -127,7 +141,9 @@ def _memory(settings: Settings, method: Method, parameters: float | None) -> flo
     if count is None:
         return None
     copies = _BYTES["weights"] * (settings.kl > 0 or method.skill_source == "frozen")
-    casts = 2 * (settings.dtype == "bfloat16")
+    half = settings.dtype == "bfloat16"
+    copies += (2 if half else 4) * (settings.rollout_backend == "vllm")
+    casts = 2 * half
     wide = 2 if settings.dtype == "float64" else 1
     return float(count * ((sum(_BYTES.values()) + copies) * wide + casts) / 2**30)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seed_agent.chat import ChatPlayer, Language, with_limits
+from seed_agent.chat import FULL, ChatPlayer, Language, with_limits
 from seed_agent.images import encode_png, record
 from seed_agent.methods import METHODS, Method
 from seed_agent.policy import Decision, Pixels, Policy, Sampling
@@ -14,6 +14,7 @@ from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Episode, Image
 from seed_envs.core import Info
 from seed_envs.errors import ConfigError
+from seed_envs.parsing import stops
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
 from seed_envs.seeding import Draws
@@ -48,6 +49,7 @@ def language_of(settings: Settings, method: Method, *, temperature: float) -> La
 
     Raises:
         UnknownName: when the preset or its template does not exist.
+        ConfigError: when an episode is to be one sample and cannot.
     """
     preset = with_limits(
         get_preset(settings.language),
@@ -55,7 +57,17 @@ def language_of(settings: Settings, method: Method, *, temperature: float) -> La
         max_prompt_tokens=settings.max_prompt_tokens,
         max_reply_tokens=settings.max_reply_tokens,
     )
-    sampling = Sampling(temperature, settings.top_p, preset.max_reply_tokens)
+    if settings.samples == "episode" and preset.layout != "conversation":
+        raise ConfigError(
+            f"samples=episode needs a conversation, and language={preset.name} shows a fresh prompt every turn; "
+            f"give language={preset.kind}/conversation, or samples=turn"
+        )
+    if settings.samples == "episode" and method.step_skills and method.distill is not None:
+        raise ConfigError(
+            f"method {method.name} has skills of single turns, and samples=episode has one prompt for all; "
+            "give samples=turn"
+        )
+    sampling = Sampling(temperature, settings.top_p, preset.max_reply_tokens, stops(preset.kind))
     template = builtin_template(preset.kind, preset.style or method.prompt)
     return Language(template, preset, sampling, require_think=settings.think)
 
@@ -178,5 +190,6 @@ def rates(played: Sequence[Played]) -> dict[str, Any]:
         "env/ill_formed": sum(not turn.format_ok for turn in turns) / t,
         "env/inadmissible": sum(turn.admissible is False for turn in turns) / t,
         "env/reply_tokens": sum(tokens) / t,
+        "env/unasked": sum(turn.format_reason == FULL for turn in turns),
         "env/cut_replies": sum(turn.stop_reason == "length" for turn in turns) / t,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seed_agent.backends.hf import HFPolicy
+from seed_agent.policy import Policy
 from seed_agent.rollout import Request
 from seed_agent.skills.bank import SkillBank
 from seed_agent.train import checkpoint
@@ -64,6 +65,7 @@ class TrainingRun:
             "settings": settings.model_dump(mode="json"),
             "digest": settings.digest,
             "model": facts,
+            "player": self.trainer.copy.facts() if self.trainer.copy is not None else None,
             "language": self.trainer.language.facts(),
             "random": _streams(settings),
             "provenance": [*began, dict(provenance)],
@@ -203,7 +205,7 @@ class TrainingRun:
         """Play the evaluation splits, keep the episodes and return success per split."""
         result: dict[str, Any] = {}
         for split in self.settings.eval_splits:
-            episodes = evaluate(self.settings, self.policy, self.trainer, split)
+            episodes = evaluate(self.settings, self.trainer.actor, self.trainer, split)
             path = self.folder / EVALS / f"iteration_{iteration:06d}-{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, "".join(e.to_line() + "\n" for e in episodes).encode())
@@ -228,7 +230,7 @@ class TrainingRun:
             self._lock = -1
 
 
-def evaluate(settings: Settings, policy: HFPolicy, trainer: Trainer, split: str) -> Sequence[Any]:
+def evaluate(settings: Settings, policy: Policy, trainer: Trainer, split: str) -> Sequence[Any]:
     """Play tasks of ``split`` once each, with seeds that are the same at every evaluation of a run."""
     language = language_of(settings, trainer.method, temperature=settings.eval_temperature)
     stage = Stage(settings, split, settings.batch)
@@ -269,7 +271,7 @@ def _streams(settings: Settings) -> dict[str, str]:
 
 def _readable(sample: Sample, tokenizer: Any) -> dict[str, Any]:
     """Return a sample as JSON, numbers that are none as text."""
-    prompt, reply = sample.row.ids[: sample.row.prompt], sample.row.ids[sample.row.prompt :]
+    prompt, reply = sample.row.ids[: sample.row.prompt], sample.row.ids[sample.row.prompt :]  # an episode's: the rest
     numbers = {key: [_number(x) for x in values.tolist()] for key, values in sample.scores.items()}
     return {
         "task_id": sample.group,
@@ -279,7 +281,7 @@ def _readable(sample: Sample, tokenizer: Any) -> dict[str, Any]:
         "advantage": _number(sample.advantage),
         "prompt": tokenizer.decode(prompt),
         "reply": tokenizer.decode(reply),
-        "reply_ids": list(reply),
+        "reply_ids": list(sample.reply_ids),
         "sampled_logp": [_number(x) for x in sample.sampled_logp],
         **numbers,
     }

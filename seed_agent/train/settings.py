@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.seeding import canonical, sha256_text
 
-HOW = ("batch", "gradient_checkpointing", "micro_tokens", "save_every")
+HOW = ("batch", "gradient_checkpointing", "micro_tokens", "rollout_memory", "save_every")
 """Settings that decide how a run is computed and not, up to rounding, what: they may change when it goes on."""
 
 
@@ -46,10 +46,18 @@ class Settings(BaseModel):
     group: int = Field(default=8, ge=1)
     """Episodes per task."""
     minibatch: int = Field(default=256, ge=0)
-    """Samples (turns) per optimiser step; 0 takes all of an iteration."""
+    """Samples (turns, or episodes: ``samples``) per optimiser step; 0 takes all of an iteration."""
     micro_tokens: int = Field(default=16_384, ge=1)
     """Padded tokens per forward pass; the gradient does not depend on it."""
+    samples: Literal["turn", "episode"] = "turn"
+    """What a sample is. ``turn``: a prompt and the reply to it. ``episode``: a whole conversation, of which the
+    replies count; it needs a language that is one, and a chat template that only appends."""
     # rollouts
+    rollout_backend: Literal["hf", "vllm"] = "hf"
+    """What plays and writes the policy's own skills: transformers, or vLLM in the same process, which gets the
+    weights before every iteration. Training is by transformers either way; vLLM draws other replies."""
+    rollout_memory: float = Field(default=0.4, gt=0, lt=1)
+    """Share of the device's memory that vLLM takes, with its copy of the weights."""
     max_turns: int | None = Field(default=None, ge=1)
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     max_reply_tokens: int | None = Field(default=None, ge=1)
@@ -62,7 +70,8 @@ class Settings(BaseModel):
     """``success``: 1 when the goal is reached; ``score``: the benchmark's; ``native``: the sum of rewards."""
     reward_scale: float = 10.0
     invalid_penalty: float = Field(default=0.0, ge=0)
-    """Subtracted from the score of a turn whose reply is ill-formed, before the group's statistics."""
+    """Subtracted from the score of a turn whose reply is ill-formed, before the group's statistics; where a sample
+    is an episode, too, of that turn's tokens."""
     # advantage and losses
     adv_stats: Literal["trajectory", "first_row", "step_rows"] = "trajectory"
     adv_std: Literal["population", "sample", "none"] = "population"

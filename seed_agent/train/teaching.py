@@ -30,10 +30,17 @@ class Skills:
         settings: Settings,
         method: Method,
         policy: Policy,
-        frozen: Policy,
+        analyzer: Policy,
         images: Callable[[str], Pixels],
     ) -> None:
         """Choose the source that ``method`` names.
+
+        Args:
+            settings: Of the run.
+            method: Of the run.
+            policy: The model in training, which renders the teacher's prompts.
+            analyzer: Who writes the skills of a method whose model does so itself, now or as it began.
+            images: Returns the pixels of a recorded image.
 
         Raises:
             SeedError: when the annotator cannot be made.
@@ -50,11 +57,11 @@ class Skills:
         self.bank = SkillBank() if method.skill_source == "bank" else None
         self.annotator: Annotator | None = None
         if method.skill_source in ("self", "frozen"):
-            self.annotator = ModelAnnotator(policy if method.skill_source == "self" else frozen, options)
+            self.annotator = ModelAnnotator(analyzer, options)
         elif method.skill_source in ("external", "bank"):
             self.annotator = make_annotator(settings.annotator, options)
         self.too_long = 0
-        """Turns of this iteration whose teacher prompt did not fit the model's context."""
+        """Samples of this iteration whose teacher prompt did not fit the model's context."""
 
     @property
     def shown(self) -> Callable[[Info], str] | None:
@@ -110,23 +117,36 @@ class Skills:
             self.bank.update(key, entry.id, one.episode.score)
 
     def teacher_prompt(self, played: Played, turn: int, prompt: Prompt) -> Prompt | None:
-        """Return the turn's prompt with the skill in context, None where there is no usable skill.
+        """Return the turn's prompt with the skill in its first message, None where there is no usable skill.
 
-        A prompt that would exceed the model's context is not cut: the turn is not distilled.
+        What follows the first message of a conversation are the very same tokens. A prompt that would
+        exceed the model's context is not cut: the sample is not distilled.
         """
         if played.skill is None:
             return None
         text = choose_skill(played.skill.steps, played.skill.text, turn)
-        chat = insert_into_chat(prompt.chat, text)
-        if chat == prompt.chat:
+        first = insert_into_chat(prompt.chat[:1], text)
+        if first[0].text == prompt.chat[0].text:
             return None
-        taught = self.policy.prompt(chat)
+        if prompt.replies:
+            taught = _begin_with(self.policy.prompt(first), prompt)
+        else:
+            taught = self.policy.prompt((*first, *prompt.chat[1:]))
         context = getattr(self.policy, "context", None)
         reply = self.settings.max_reply_tokens or get_preset(self.settings.language).max_reply_tokens
         if context is not None and taught.ids is not None and len(taught.ids) + reply > context:
             self.too_long += 1
             return None
         return taught
+
+
+def _begin_with(first: Prompt, prompt: Prompt) -> Prompt:
+    """Return a conversation with another first message; the ids behind it stay as they are."""
+    assert first.ids is not None and prompt.ids is not None
+    begin = prompt.replies[0][0]
+    shift = len(first.ids) - begin
+    replies = tuple((start + shift, end + shift) for start, end in prompt.replies)
+    return Prompt(first.chat + prompt.chat[1:], first.ids + prompt.ids[begin:], replies)
 
 
 def _as_skill(one: Played, text: str, source: str) -> Skill:

@@ -8,7 +8,8 @@ from seed_envs import paths
 from seed_envs.cli.common import OK, Parser, note, say, table
 from seed_envs.cli.progress import progress
 from seed_envs.errors import UnknownName
-from seed_envs.fetch import SOURCES, Source, by_hand, fetch
+from seed_envs.fetch import SOURCES, by_hand, fetch
+from seed_envs.fetch_source import Source
 
 
 def main(argv: Sequence[str]) -> int:

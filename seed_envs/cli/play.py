@@ -201,7 +201,7 @@ class Session:
 
     def _list(self, offered: list[str] | None, word: str) -> None:
         if offered is None:
-            say("this environment has no list of actions; its first message says what it takes")
+            say(self._examples())
             return
         rows = [f"{number:4}  {action}" for number, action in enumerate(offered, 1) if word in action]
         if word:
@@ -213,6 +213,14 @@ class Session:
         if pages > 1:
             say(f"({start + 1} to {min(start + PAGE, len(rows))} of {len(rows)}; ? for more)")
         self.page += 1
+
+    def _examples(self) -> str:
+        """Return what to say where actions cannot be listed."""
+        try:
+            found = self.env.get_wrapper_attr("suggestions")()
+        except (NotImplementedError, AttributeError):
+            return "this environment has no list of actions; its first message says what it takes"
+        return "actions cannot be listed here; for example:\n" + "\n".join(f"      {action}" for action in found)
 
     def _hint(self) -> str:
         try:

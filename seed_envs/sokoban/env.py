@@ -218,7 +218,7 @@ class SokobanEnv(AgentEnv):
             draw = render.rgb if self._observe == "rgb" else render.tiny
             image = draw(room, state, canvas=self._canvas)
         return View(
-            text=self._board() if image is None else PICTURE_TEXT,
+            text=self.board() if image is None else PICTURE_TEXT,
             image=image,
             admissible_actions=sorted(DIRECTIONS),
             terminated=solved,
@@ -234,7 +234,8 @@ class SokobanEnv(AgentEnv):
             **judged,
         )
 
-    def _board(self) -> str:
+    def board(self) -> str:
+        """Return the room as it stands, a line a row in the symbols of ``engine.SYMBOLS``, whatever is observed."""
         assert self._level is not None
         return "\n".join(engine.rows(self._level.room, self._state))
 
@@ -255,7 +256,7 @@ class SokobanEnv(AgentEnv):
         if self._level is None or self.render_mode is None:
             return None
         if self.render_mode == "ansi":
-            return self._board()
+            return self.board()
         return render.rgb(self._level.room, self._state, canvas=self._canvas)
 
     def terminal(self) -> "Group":

@@ -1,0 +1,226 @@
+"""One interface to find passages, whatever finds them, and folders that hold all a retriever needs.
+
+A folder made by ``build_retriever``: ``retriever.json`` (what it is and what it was made from),
+``passages/`` and, by backend, ``bm25/``, ``lucene/`` or ``dense/``.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from seed_envs.download import Report, silent
+from seed_envs.errors import DataError, SeedError, UnknownName
+from seed_envs.files import write_atomically
+from seed_envs.search import store
+from seed_envs.search.bm25 import BM25Index, build_index
+from seed_envs.search.passages import Passage, Passages, write_passages
+
+FORMAT, CARD = 1, "retriever.json"
+
+BACKENDS = ("bm25", "pyserini", "dense")
+"""What ``build_retriever`` makes."""
+
+
+class RetrievalError(SeedError):
+    """A search could not be made: a server is away, or answers what cannot be read."""
+
+
+class Retriever(Protocol):
+    """Finds passages."""
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Return the ``k`` best passages for each query, best first.
+
+        Raises:
+            RetrievalError: when a server cannot be reached; no query is refused.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the result depends on: backend, corpus, parameters, versions."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a retriever's folder holds."""
+
+    backend: str
+    passages: int
+    corpus_sha256: str
+    """Of the lines of the passage store."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+class BM25Retriever:
+    """Our BM25 over a passage store, or over passages in memory."""
+
+    def __init__(self, index: BM25Index, passages: Sequence[Passage] | Passages, card: Card | None = None) -> None:
+        """Take an index and its passages, in the same order."""
+        if len(index) != len(passages):
+            raise DataError(f"the index has {len(index)} documents and the store {len(passages)} passages; build again")
+        self.index, self.passages, self.card = index, passages, card
+
+    @classmethod
+    def in_memory(cls, passages: Iterable[Passage]) -> "BM25Retriever":
+        """Index a small corpus without a folder."""
+        passages = list(passages)
+        return cls(BM25Index.in_memory((p.contents for p in passages), ids=(p.id for p in passages)), passages)
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Return the ``k`` best passages for each query."""
+        found = self.index.search_many(queries, k)
+        return [[self.passages[hit.doc].scored(hit.score) for hit in hits] for hits in found]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the result depends on."""
+        return asdict(self.card) if self.card else {"backend": "bm25", "passages": len(self.passages)}
+
+
+def build_retriever(
+    passages: Iterable[Passage],
+    folder: Path,
+    *,
+    backend: str = "bm25",
+    options: Mapping[str, Any] | None = None,
+    report: Report = silent,
+) -> Card:
+    """Make a folder that ``open_retriever`` opens; it appears only when it is complete.
+
+    Args:
+        passages: the corpus.
+        folder: where to; what is there is replaced at the end.
+        backend: one of ``BACKENDS``.
+        options: of the backend: ``threads`` for pyserini, those of ``dense.DenseSettings`` for dense.
+        report: told (what, done, total or None, unit).
+
+    Raises:
+        SeedError: when the corpus or the backend cannot be used.
+        OSError: when the disk is full or the folder cannot be written.
+    """
+    _check(backend, options or {})
+    folder = Path(folder).absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    with store.locked(partial):
+        (partial / "done" / "passages").mkdir(parents=True, exist_ok=True)
+        done = partial / "done"
+        count, sha256 = _store(passages, done / "passages", report)
+        stored = Passages(done / "passages")
+        parameters, packages = _index(backend, stored, done, dict(options or {}), report)
+        card = Card(backend, count, sha256, parameters, store.versions(*packages))
+        write_atomically(done / CARD, (json.dumps(asdict(card), indent=1) + "\n").encode())
+        store.put_in_place(done, folder)
+        shutil.rmtree(partial)
+    return card
+
+
+def _check(backend: str, options: Mapping[str, Any]) -> None:
+    """Say what is missing before a corpus is read for an hour."""
+    if backend not in BACKENDS:
+        raise UnknownName("search backend", backend, BACKENDS)
+    if backend == "pyserini":
+        from seed_envs.search import lucene
+
+        lucene.java_class(lucene.INDEXER)
+    if backend == "dense":
+        from seed_envs.search import dense
+
+        dense.settings(options)
+        dense.load_faiss()
+
+
+def _store(passages: Iterable[Passage], folder: Path, report: Report) -> tuple[int, str]:
+    count, sha256 = write_passages(passages, folder, report)
+    report("reading", count, count, "passages")
+    if not count:
+        raise DataError("the corpus holds no passages; expected JSON lines with 'id' and 'contents'")
+    return count, sha256
+
+
+def _index(
+    backend: str, passages: Passages, done: Path, options: dict[str, Any], report: Report
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Make the backend's part; return its parameters and the packages whose versions matter."""
+    if backend == "bm25":
+        texts, ids = (p.contents for p in passages), (p.id for p in passages)
+        manifest = build_index(texts, done / "bm25", ids=ids, report=report)
+        return {**manifest.parameters, "analyzer": manifest.analyzer}, ("regex", "snowballstemmer")
+    if backend == "pyserini":
+        from seed_envs.search import lucene
+
+        return lucene.build(passages, done / "lucene", report=report, **options), ("pyserini", "pyjnius")
+    from seed_envs.search import dense
+
+    return dense.build(passages, done / "dense", dense.settings(options), report), (
+        "faiss-cpu",
+        "transformers",
+        "torch",
+    )
+
+
+def read_card(folder: Path) -> Card:
+    """Return what the retriever in ``folder`` was made from.
+
+    Raises:
+        DataError: when there is none, or another version made it.
+    """
+    path = folder / CARD
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.get("format") != FORMAT:
+            raise DataError(f"{path} has format {values.get('format')!r}, expected {FORMAT}; build the index again")
+        return Card(**values)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            f"there is no search index in {folder} (no {CARD}); make one with: "
+            f"python -m seed_envs build search --corpus FILE.jsonl --out {folder}"
+        ) from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged ({error}); build the index again") from error
+
+
+def open_retriever(where: str | Path, *, corpus_sha256: str = "", **options: Any) -> Retriever:
+    """Open a retriever: a folder of ``build_retriever``, a Lucene index with stored text, or a server.
+
+    Args:
+        where: a folder, or an ``http(s)`` address.
+        corpus_sha256: what a folder must have been made from; empty for anything.
+        options: of the backend: for a server those of ``http.HttpRetriever``, for dense ``device``.
+
+    Raises:
+        SeedError: when it cannot be opened.
+    """
+    if str(where).startswith(("http://", "https://")):
+        from seed_envs.search.http import HttpRetriever
+
+        return HttpRetriever(str(where), **options)
+    folder = Path(where).expanduser()
+    if not (folder / CARD).is_file() and any(folder.glob("segments_*")):
+        from seed_envs.search.lucene import LuceneRetriever
+
+        return LuceneRetriever(folder)
+    card = read_card(folder)
+    if corpus_sha256 and card.corpus_sha256 != corpus_sha256:
+        raise DataError(f"the search index in {folder} was made from another corpus; build it again")
+    return _opened(folder, card, options)
+
+
+def _opened(folder: Path, card: Card, options: Mapping[str, Any]) -> Retriever:
+    if card.backend == "pyserini":
+        from seed_envs.search.lucene import LuceneRetriever
+
+        return LuceneRetriever(folder / "lucene", card)
+    passages = Passages(folder / "passages")
+    if len(passages) != card.passages:
+        raise DataError(f"{folder} has {len(passages)} passages, its card says {card.passages}; build the index again")
+    if card.backend == "dense":
+        from seed_envs.search.dense import DenseRetriever
+
+        return DenseRetriever(folder / "dense", passages, card, **options)
+    if card.backend != "bm25":
+        raise UnknownName("search backend", card.backend, BACKENDS)
+    return BM25Retriever(BM25Index.open(folder / "bm25"), passages, card)

@@ -1,0 +1,1 @@
+"""SearchQA: questions that are answered by searching a collection of passages."""

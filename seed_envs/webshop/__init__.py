@@ -1,0 +1,1 @@
+"""WebShop: find and buy the product an instruction asks for."""
