@@ -76,7 +76,7 @@ def worker(folder: Path, root: Path, queries: list[str], barrier: Barrier, answe
     opened = time.perf_counter() - started
     first, _ = timed(partial(shop.search, queries[0]))
     searches = [timed(partial(shop.search, query)) for query in queries]
-    found = [shop.search(query)[:10] for query in queries[100:200]]
+    found = [shop.search(query)[:10] for query in queries[-100:]]
     pages = [timed(partial(list, map(shop.product, asins))) for asins in found]
     barrier.wait()  # both are alive, so that what they share is not counted as one's own
     memory = own_memory()

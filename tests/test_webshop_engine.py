@@ -48,7 +48,8 @@ def reference(action: str) -> actions.Command:
     "action",
     [
         "search[a]", "click[Buy Now]", "click[buy now] please", " click[x]", "search[]", "search[ ]", "[x]", "x[]]",
-        "search[a]]", "search[a[b]]", "search[a] and click[b]", "click[a\nb]", "click[a]\nb]", "\nclick[a]", "a[b", "a]b[",
+        "search[a]]", "search[a[b]]", "search[a] and click[b]", "click[a\nb]", "click[a]\nb]", "\nclick[a]",
+        "a[b", "a]b[",
         "][", "x][y]", "x[[y]", "click[[]", "click[]]", "", "[", "]", "[]", "[[]]", "x[\u2028]", "x[\r]", "İ[İ]",
     ],
 )  # fmt: skip
@@ -101,7 +102,9 @@ def test_sub_pages_keep_the_options_and_previous_leads_back() -> None:
     assert text(there, go(there, "click[reviews]", start=chosen)).endswith("Back to Search [SEP] < Prev")
     assert not engine.step(there, chosen, "click[attributes]").admissible
     shown = go(visit(show_attributes=True), "click[attributes]", start=chosen)
-    assert text(there, shown).endswith("< Prev [SEP] easy clean [SEP] garden [SEP] mugs [SEP] Home › Kitchen › Mugs")
+    assert text(there, shown).endswith(
+        "< Prev [SEP] easy clean [SEP] garden [SEP] mugs [SEP] Home \u203a Kitchen \u203a Mugs"
+    )
 
 
 def test_previous_and_search_clear_the_options_and_back_to_search_all() -> None:
@@ -238,7 +241,7 @@ def test_html_pages_are_whole_escaped_and_ask_for_nothing() -> None:
         assert "&lt;u&gt;goal&lt;/u&gt; &amp; more" in html
         for forged in ("<script>a", "<img", "<i>", "<u>", '"onclick', "https://", ' src="'):
             assert forged not in html, (state.page, forged)
-    assert "class=\"button chosen\"" in page(there, states[3]) and "Score: 0.25 of 1" in page(there, states[-1])
+    assert 'class="button chosen"' in page(there, states[3]) and "Score: 0.25 of 1" in page(there, states[-1])
     assert "alert(1)" in page(there, states[2]) and "&lt;b&gt;" in page(there, states[6])
 
 
@@ -246,7 +249,21 @@ def test_ten_thousand_hostile_actions_raise_nothing() -> None:
     draws = Draws("hostile")
     there = visit(show_attributes=True)
     letters = string.printable + "[]<>🙂\x00\ud800\u2028é冷" * 4
-    words = ["search[", "click[", "]", "<r>", "<c>", "<q>", "<a>", "mug", "buy now", "< prev", "next >", "red", "p000000001"]
+    words = [
+        "search[",
+        "click[",
+        "]",
+        "<r>",
+        "<c>",
+        "<q>",
+        "<a>",
+        "mug",
+        "buy now",
+        "< prev",
+        "next >",
+        "red",
+        "p000000001",
+    ]
     state, pages_seen = State(), set()
     for number in range(10_000):
         pieces = [draws.choice(words) if draws.chance(0.6) else draws.choice(letters) for _ in range(draws.below(8))]

@@ -62,7 +62,7 @@ def product(asin: str = "P000000001", **fields: Any) -> Product:
     """Return a product with a few options."""
     given: dict[str, Any] = {
         "asin": asin, "title": "Tin Mug", "category": "garden", "query": "mugs",
-        "product_category": "Home › Kitchen › Mugs", "description": "A mug.", "bullets": ("Holds tea.", ""),
+        "product_category": "Home \u203a Kitchen \u203a Mugs", "description": "A mug.", "bullets": ("Holds tea.", ""),
         "pricing": (9.5,), "price_tag": "$9.5", "price": 9.5,
         "options": {"color": ("red", "blue"), "size": ("small", "large")}, "option_images": {},
         "attributes": ("easy clean",), "images": (),
@@ -81,7 +81,8 @@ def goal(**fields: Any) -> Goal:
     """Return a goal that ``product()`` meets with the options red and large."""
     given: dict[str, Any] = {
         "asin": "P000000001", "category": "garden", "query": "mugs", "name": "Tin Mug",
-        "product_category": "Home › Kitchen › Mugs", "instruction": "Find me mugs", "attributes": ("easy clean",),
+        "product_category": "Home \u203a Kitchen \u203a Mugs", "instruction": "Find me mugs",
+        "attributes": ("easy clean",),
         "price_upper": 20.0, "options": (("color", "red"), ("size", "large")),
     }  # fmt: skip
     return Goal(**{**given, **fields})

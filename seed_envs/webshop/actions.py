@@ -13,7 +13,7 @@ class Command(NamedTuple):
 
 
 def read(action: str) -> Command:
-    """Take an action apart exactly as upstream's ``(.+)\\[(.+)\\]`` does, in linear time.
+    r"""Take an action apart exactly as upstream's ``(.+)\[(.+)\]`` does, in linear time.
 
     The last pair of brackets of the first line counts, with a text before it and one in it. What
     follows is ignored; the argument is lower-cased, the name is not, and no blanks are cut off.

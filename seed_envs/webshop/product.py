@@ -161,6 +161,9 @@ class Catalogue(Protocol):
     def __len__(self) -> int:
         """Return the number of products."""
 
+    def __hash__(self) -> int:
+        """Catalogues are told apart as objects, so that results can be kept by them."""
+
     def __contains__(self, asin: object) -> bool:
         """Whether there is a product with this asin (in the case of the file)."""
 
