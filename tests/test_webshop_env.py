@@ -1,5 +1,6 @@
 """The environment: contract, splits, schemes, what it tells, and that it stays small."""
 
+import contextlib
 import gc
 import json
 import pickle
@@ -133,7 +134,7 @@ def test_rendering() -> None:
 )
 def test_what_cannot_be_made_is_said_in_one_line(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
-        make(**kwargs)
+        WebShopEnv(**kwargs)
     assert "\n" not in str(caught.value)
 
 
@@ -266,7 +267,7 @@ def test_processes_agree_on_goals_prices_and_ceilings(data: str, request: pytest
 
 
 def test_groups_play_one_goal_with_one_ceiling() -> None:
-    with GroupVectorEnv(ID, num_tasks=2, group_size=3) as envs:
+    with contextlib.closing(GroupVectorEnv(EnvMaker(ID), num_tasks=2, group_size=3)) as envs:
         _, infos = envs.reset(seed=4)
         texts = [infos["instruction"][row] for row in range(6)]
     assert len(set(texts[:3])) == len(set(texts[3:])) == 1 and texts[0] != texts[3]

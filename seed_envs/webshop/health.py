@@ -7,7 +7,7 @@ from seed_envs.errors import SeedError
 from seed_envs.health import Finding
 from seed_envs.search.lucene import java_home
 from seed_envs.webshop.official import PROFILES, RELEASED
-from seed_envs.webshop.sources import open_goals
+from seed_envs.webshop.sources import OfficialGoals, open_goals
 from seed_envs.webshop.store import read_manifest, store_folder
 from seed_envs.webshop.tagger import SPACY_MODELS
 
@@ -32,7 +32,8 @@ def _profile(profile: str) -> Finding:
         found = {split: source.tasks(split) for split in source.splits}
     except SeedError as error:
         return Finding(subject, "missing", str(error), f"{FETCH}  (or with --by-hand)")
-    count = sum(map(len, found.values()))
+    assert isinstance(source, OfficialGoals)
+    count = len(source.goals)
     local = any(tasks.name.startswith("webshop-local-") for tasks in found.values())
     if local or count != RELEASED[profile]:
         text = f"{count} goals that are not those of the release, which has {RELEASED[profile]}"
