@@ -50,7 +50,8 @@ def test_prompts_carry_what_upstreams_carry(shared: Path, official: Catalogue, n
     episodes = {episode["episode"]: episode for episode in golden(shared, "episodes.jsonl.xz")}
     prompts = 0
     for row in rows:
-        goal = golden_goal(episodes[row["source"]["episode"]]["goal"])
+        trace = episodes[row["source"]["episode"]]
+        goal = golden_goal(trace["goal"])
         visit = engine.Visit(official, goal.instruction, lambda asin, options: 0.0)
         state, past = engine.State(), list[tuple[str, str]]()
         seat = player(history=row["history_length"])
@@ -81,7 +82,9 @@ def test_prompts_carry_what_upstreams_carry(shared: Path, official: Catalogue, n
             if number < len(row["replies"]):
                 action = verl_agent(row["replies"][number], kind="webshop").action
                 past.append((text, action))
-                state = engine.step(visit, state, action).state
+                taken = trace["steps"][number]["action"]  # the recorder replayed the trace, capitals and all
+                assert action == taken.strip().lower()
+                state = engine.step(visit, state, taken).state
     assert len(rows) == 14 and prompts >= 100
 
 
