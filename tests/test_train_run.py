@@ -71,7 +71,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     command = [sys.executable, "-m", "harness.train", *_arguments(text_folder, killed)]
     with (tmp_path / "stderr").open("w") as said:
         child = subprocess.Popen(command, env=cli_env(OMP_NUM_THREADS="1"), stderr=said)
-    mark, end = killed / "checkpoints" / "iteration_000002" / "DONE", time.monotonic() + 100
+    mark, end = killed / "checkpoints" / "iteration_000002" / "DONE", time.monotonic() + 240
     while not mark.exists() and child.poll() is None and time.monotonic() < end:
         time.sleep(0.002)
     os.kill(child.pid, signal.SIGKILL)
