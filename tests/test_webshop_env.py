@@ -36,7 +36,7 @@ def test_the_contract(check: str) -> None:
     check_env(ID, only=[check]).raise_if_failed()
 
 
-@pytest.mark.parametrize("check", ["tasks", "splits", "info", "deterministic", "junk", "oracle", "pickles", "worker"])
+@pytest.mark.parametrize("check", ["tasks", "deterministic", "junk", "oracle", "worker"])
 def test_the_contract_on_official_files(check: str, webshop_root: Path) -> None:  # noqa: F811
     maker = EnvMaker(ID, {"data": str(webshop_root), "observation": "text_rich", "profile": "small-human"})
     check_env(maker, only=[check], max_tasks=3).raise_if_failed()
@@ -160,14 +160,14 @@ def test_memory_does_not_grow_with_resets() -> None:
             for action in [env.suggestions()[0], "click[next >]", "click[< prev]", "junk"]:
                 env.step(action)
 
-    episodes(60)
+    episodes(40)
     gc.collect()
     tracemalloc.start()
     try:
         episodes(20)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        episodes(200)
+        episodes(120)
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 100_000
     finally:
@@ -240,30 +240,28 @@ PROBE = """
 import sys
 from seed_envs.seeding import canonical, sha256_text
 from seed_envs.webshop.env import WebShopEnv
-env = WebShopEnv(data=sys.argv[1], split="test")
-env.np_random.random(int(sys.argv[2]))
 rows = []
-for task in list(env.tasks)[:60]:
-    env.reset(seed=int(sys.argv[2]), options={"task_id": task.id})
-    goal = env._goal
-    rows.append([task.id, env.instruction, goal.price_upper, env._shop.product(goal.asin).price])
-print(sha256_text(canonical(rows)))
+for data in ("embedded", sys.argv[1]):
+    env = WebShopEnv(data=data, split="test")
+    env.np_random.random(int(sys.argv[2]))
+    for task in list(env.tasks)[:60]:
+        env.reset(seed=int(sys.argv[2]), options={"task_id": task.id})
+        goal = env._goal
+        rows.append([task.id, env.instruction, goal.price_upper, env._shop.product(goal.asin).price])
+print(len(rows), sha256_text(canonical(rows)))
 """
 
 
-@pytest.mark.parametrize("data", ["embedded", "official"])
-def test_processes_agree_on_goals_prices_and_ceilings(data: str, request: pytest.FixtureRequest) -> None:
-    where = data if data == "embedded" else str(request.getfixturevalue("webshop_root"))
+def test_processes_agree_on_goals_prices_and_ceilings(webshop_root: Path) -> None:  # noqa: F811
     told = set()
     for seed in ("0", "7", "1000"):
         done = subprocess.run(
-            [sys.executable, "-c", PROBE, where, seed],
-            env={"PYTHONHASHSEED": "random", "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, timeout=60,
+            [sys.executable, "-c", PROBE, str(webshop_root), seed],
+            env={"PYTHONHASHSEED": "random", "PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told.add(done.stdout)
-    assert len(told) == 1
+    assert len(told) == 1 and told.pop().startswith("120 ")
 
 
 def test_groups_play_one_goal_with_one_ceiling() -> None:
