@@ -257,7 +257,8 @@ def test_processes_agree_on_goals_prices_and_ceilings(webshop_root: Path) -> Non
     for seed in ("0", "7", "1000"):
         done = subprocess.run(
             [sys.executable, "-c", PROBE, str(webshop_root), seed],
-            env={"PYTHONHASHSEED": "random", "PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=60,
+            env={"PYTHONHASHSEED": "random", "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told.add(done.stdout)
