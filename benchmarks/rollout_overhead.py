@@ -8,7 +8,6 @@ many tokens with transformers' own ``model.generate``, padded and sampled, and o
 loop of ``hf:`` alone. The overhead is the rollout's time over that of either; medians of the runs count.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from options import parser_of
 
 from seed_agent.backends.hf_model import Row
 from seed_agent.policy import MODELS, Sampling
@@ -103,16 +103,9 @@ class Rollouts:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="a model folder; by default a random Llama of 2 layers")
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--language", default="alfworld")
-    parser.add_argument("--tasks", type=int, default=8)
-    parser.add_argument("--group", type=int, default=4)
+    parser = parser_of(__doc__, group=4)
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--reply", type=int, default=32)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as name:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from options import parser_of
 
 from seed_agent.losses import group_advantage
 from seed_agent.policy import MODELS
@@ -170,20 +171,13 @@ def _shares(times: Times) -> str:
 
 def main() -> None:
     """Run the pairs and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="a model folder; by default a random Llama of 2 layers")
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--language", default="alfworld")
-    parser.add_argument("--tasks", type=int, default=8)
-    parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--reply", type=int, default=32)
+    parser = parser_of(__doc__, group=8)
     parser.add_argument("--kl", type=float, default=0.0)
     parser.add_argument("--lr", type=float, default=1e-6)
     parser.add_argument("--micro-tokens", type=int, default=4_096)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--iterations", type=int, default=3, help="of each in a run")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")

@@ -13,7 +13,12 @@ from seed_envs.registry import load_plugins
 COMMANDS = {
     "harness.eval": "play environments with policies and score them",
     "harness.train": "train a model by SEED or a method it is compared with",
+    "harness.compare": "compare runs on the tasks they share: paired tests, intervals, requirements for scripts",
+    "harness.sweep": "methods x environments x models x data fractions x seeds: run what is missing, tabulate",
     "harness.report": "write the page of a run, to look at its episodes in a browser",
+    "harness.figures": "draw the figures of a paper from runs",
+    "harness.leaderboard": "add rows of finished runs to a leaderboard, check them, render its pages",
+    "harness.verify": "play every logged action of a row or run again and check all of its numbers",
 }
 
 

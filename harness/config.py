@@ -13,6 +13,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 from pydantic import ValidationError
 
+from harness import protocol as protocols
+from harness.ceilings import ceilings
 from harness.players import Seat, Seats, Speech, check_flags, limited
 from harness.summary import Key
 from seed_agent.rollout import Request, env_record
@@ -42,6 +44,7 @@ class Options:
     backend: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     max_turns: int | None = None
+    protocol: str = protocols.FULL
     limit: str | None = None
     ids: Path | None = None
     attempts: int = 1
@@ -69,6 +72,10 @@ class SplitPlan:
     notices: tuple[str, ...] = ()
     image: bool = False
     """Whether observations hold a picture."""
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    """The best possible score of each task whose is below 1, by id."""
+    draws: Mapping[str, int] = field(default_factory=dict)
+    """How often each task is played, by id, where the protocol draws them; empty where each is played once."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class RunPlan:
     attempts: int
     seed: int
     folder: Path = Path()
+    protocol: Mapping[str, Any] = field(default_factory=lambda: protocols.settings(protocols.FULL, ""))
 
     @property
     def policy(self) -> str:
@@ -90,13 +98,18 @@ class RunPlan:
     @property
     def total(self) -> int:
         """How many episodes there are."""
-        return self.attempts * sum(len(split.tasks) for split in self.splits)
+        return sum(map(self.count, self.splits))
+
+    def count(self, split: SplitPlan) -> int:
+        """Return how many episodes of a split there are."""
+        return self.attempts * (sum(split.draws.values()) or len(split.tasks))
 
     def requests(self, split: SplitPlan) -> Iterator[Request]:
-        """Yield the episodes of a split: every task once, then every task again."""
-        for attempt in range(self.attempts):
+        """Yield the episodes of a split: every task once, then every task again that is to be played again."""
+        for attempt in range(self.attempts * max(split.draws.values(), default=1)):
             for task in split.tasks:
-                yield Request(task, attempt, self.seed)
+                if attempt < self.attempts * split.draws.get(task.id, 1):
+                    yield Request(task, attempt, self.seed)
 
     @cached_property
     def episodes(self) -> dict[Key, tuple[SplitPlan, Request]]:
@@ -124,14 +137,22 @@ class RunPlan:
                     "data_sha256": split.env.data_sha256,
                     "tasks": len(split.tasks),
                     "tasks_sha256": split.tasks.sha256,
+                    "episodes": self.count(split),
                 }
                 for split in self.splits
             },
             "policy": self.policy,
             **self.seat.config,
+            "protocol": dict(self.protocol),
             "attempts": self.attempts,
             "seed": self.seed,
         }
+
+    @cached_property
+    def stated(self) -> dict[str, Any]:
+        """What results have to be read with: the environment's notices, and ceilings where 1 cannot be reached."""
+        notices = dict.fromkeys(notice for split in self.splits for notice in split.notices)
+        return {"notices": list(notices), "ceilings": ceilings(self.splits)}
 
     @property
     def digest(self) -> str:
@@ -161,16 +182,24 @@ def make_plans(options: Options) -> list[RunPlan]:
     env_ids = list(dict.fromkeys(resolve(env_id, suite_ids()) for _, _, env_id in named))
     env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
     check_flags(options.speech, options.policies)
+    protocols.check(options.protocol, chosen=options.limit is not None or options.ids is not None)
     options = replace(options, max_turns=limited(options.max_turns, options.speech))
     seats = Seats(options.speech)
     plans = []
     for env_id in env_ids:
-        splits = _resolve(env_id, options, plugins)
+        protocol = protocols.settings(options.protocol, env_id)
+        splits = tuple(_drawn(split, protocol, options.seed) for split in _resolve(env_id, options, plugins))
         for spec in dict.fromkeys(options.policies):
             seat = call(f"policy {spec}", partial(seats.seat, spec, env_id, image=splits[0].image))
             _check_text(f"the name of policy {spec}", seat.name)
-            plans.append(RunPlan(env_id, splits, seat, options.attempts, options.seed))
+            plans.append(RunPlan(env_id, splits, seat, options.attempts, options.seed, protocol=protocol))
     return _with_folders(plans, options)
+
+
+def _drawn(split: SplitPlan, protocol: Mapping[str, Any], seed: int) -> SplitPlan:
+    """Leave the tasks in a split that its protocol draws."""
+    draws = protocols.draw(protocol, split.tasks.ids, split=split.name, seed=seed)
+    return split if draws is None else replace(split, tasks=split.tasks.subset(draws), draws=draws)
 
 
 def _with_folders(plans: Sequence[RunPlan], options: Options) -> list[RunPlan]:
@@ -278,7 +307,9 @@ class _Environment:
             record = self._ask(lambda: self._record(env, kwargs, tasks[0].split))
             notices: tuple[str, ...] = self._ask(lambda: tuple(map(str, getattr(env.unwrapped, "notices", list)())))
             image = "image" in getattr(env.observation_space, "spaces", {})
-            return SplitPlan(tasks[0].split, maker, tasks, record, notices, image)
+            ceiling = getattr(env.unwrapped, "ceiling", lambda task: 1.0)
+            best = self._ask(lambda: {task.id: value for task in tasks if (value := float(ceiling(task))) < 1})
+            return SplitPlan(tasks[0].split, maker, tasks, record, notices, image, best)
 
     def _record(self, env: gym.Env[Any, Any], kwargs: Mapping[str, Any], split: str) -> EnvRecord:
         try:

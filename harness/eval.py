@@ -20,9 +20,11 @@ from harness.interrupts import leave_at_once, terminable
 if __name__ == "__main__":
     leave_at_once()
 
+from harness.board.listing import check_listable, list_runs, trained
 from harness.config import FLAGS, POLICIES, Options, RunPlan, make_plans
 from harness.players import Speech
 from harness.progress import Meter
+from harness.protocol import FULL, PAPER, PROTOCOLS, TEMPERATURE
 from harness.provenance import collect
 from harness.report import write_report
 from harness.runs import OURS, REPORT, Run, check, kept
@@ -49,13 +51,18 @@ def _main(argv: Sequence[str]) -> int:
     with results_only():
         plans = make_plans(options)
     states = [check(plan, fresh=args.fresh) for plan in plans]
-    for notice in dict.fromkeys(n for plan in plans for split in plan.splits for n in split.notices):
+    heat = options.speech.temperature
+    if options.protocol == PAPER and heat not in (None, TEMPERATURE):
+        note(f"note: the protocol paper samples at {TEMPERATURE:g}, this run at {heat:g} as --temperature says")
+    for notice in dict.fromkeys(notice for plan in plans for notice in plan.stated["notices"]):
         note(f"note: {notice}")
     if args.dry_run:
         found = [kept(plan, state) for plan, state in zip(plans, states, strict=True)]
         counts = [sum(not row.failed_to_finish for row in records.rows.values()) for records in found]
         _show_plans(plans, counts, as_json=args.json)
         return OK
+    if args.leaderboard is not None:
+        check_listable(args.leaderboard, collect("harness.eval", argv))
     code, results = OK, []
     for plan in plans:
         with results_only():
@@ -63,18 +70,19 @@ def _main(argv: Sequence[str]) -> int:
         if summary is None:
             return INTERRUPTED
         code = FAILED if summary["errors"] else code
-        results.append({"folder": str(plan.folder), "digest": plan.digest, "summary": summary})
+        results.append({"folder": str(plan.folder), "digest": plan.digest, "summary": summary, **plan.stated})
         if not args.json:
-            show(summary, plan.folder)
+            show(summary, plan.folder, plan.stated["ceilings"])
             say()
     if args.json:
         say_json({"runs": results})
-    return code
+    return max(code, list_runs([plan.folder for plan in plans], args.leaderboard, broke=code == FAILED))
 
 
 def _evaluate(plan: RunPlan, options: Options, argv: Sequence[str], *, fresh: bool) -> dict[str, Any] | None:
     """Play what a run owes and return its summary; None when it was interrupted."""
-    provenance = {**collect("harness.eval", argv), "policy": dict(plan.seat.facts)}
+    facts = dict(plan.seat.facts)
+    provenance = {**collect("harness.eval", argv), "policy": facts, **trained(facts)}
     run = Run(plan, options=_recorded(options), provenance=provenance, fresh=fresh)
     try:
         _play(run, options)
@@ -134,6 +142,7 @@ def _show_plans(plans: Sequence[RunPlan], counts: Sequence[int], *, as_json: boo
             "env": plan.env_id,
             "policy": plan.policy,
             "splits": {split.name: len(split.tasks) for split in plan.splits},
+            "protocol": dict(plan.protocol),
             "attempts": plan.attempts,
             "episodes": plan.total,
             "kept": count,
@@ -151,7 +160,8 @@ def _show_plans(plans: Sequence[RunPlan], counts: Sequence[int], *, as_json: boo
     for run in found:
         splits = ", ".join(f"{name} {count} tasks" for name, count in dict(run["splits"]).items())
         say(f"{run['env']}  {run['policy']}")
-        say(f"  {splits}, {run['attempts']} x: {run['episodes']} episodes of at most {run['max_turns']} turns")
+        times = f"{run['attempts']} x" if run["protocol"]["name"] == FULL else f"protocol {run['protocol']['name']}"
+        say(f"  {splits}, {times}: {run['episodes']} episodes of at most {run['max_turns']} turns")
         say(f"  {run['folder']}: {run['kept']} episodes kept, {int(run['episodes']) - int(run['kept'])} to play")
     say(f"each folder: {', '.join(OURS)}")
 
@@ -173,6 +183,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--backend", metavar="NAME", help="another engine, where the environment has one")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="another argument of the environment")
     add("--max-turns", type=_positive, metavar="N", help="turns before an episode is cut off")
+    add(
+        "--protocol",
+        choices=PROTOCOLS,
+        default=FULL,
+        help="full (default): every task of the split; paper: the published 128 draws, at temperature 0.4",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--limit", metavar="N|FRACTION", help="N tasks (or a share such as 0.1) of each split")
     which.add_argument("--ids", type=Path, metavar="FILE", help="only these tasks, one id a line")
@@ -197,6 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     speech.add_argument("--no-think", action="store_true", help="replies need no think block")
     add("--plugin", action="append", default=[], metavar="MODULE", help="module[:function] that adds things")
     add("--out", type=Path, metavar="DIR", help="the run's folder; with several runs, a folder for theirs")
+    add("--leaderboard", type=Path, metavar="DIR", help="add the result as a row to this leaderboard")
     add("--fresh", action="store_true", help="start over: remove the run that is in the folder")
     add("--json", action="store_true", help="the summaries as JSON")
     add("--dry-run", action="store_true", help="check everything, show the plan, write nothing")
@@ -213,6 +230,7 @@ def _options(args: argparse.Namespace) -> Options:
         backend=args.backend,
         settings=dict(_setting(text) for text in args.set),
         max_turns=args.max_turns,
+        protocol=args.protocol,
         limit=args.limit,
         ids=args.ids,
         attempts=args.attempts,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.protocol import TEMPERATURE
 from seed_agent.chat import ChatPlayer, Language
 from seed_agent.methods import METHODS
 from seed_agent.policy import COLDEST, MODELS, Player, Policy, Sampling, make_player, split_spec
@@ -14,9 +15,6 @@ from seed_envs.errors import ConfigError
 from seed_envs.parsing import stops
 from seed_envs.presets import LanguagePreset, get_preset, preset_for
 from seed_envs.prompting import IMAGE, Past, Template, builtin_template, read_template
-
-TEMPERATURE = 0.4
-"""Default of evaluation, as in the published runs."""
 
 _DECIDES = ("kind", "model", "weights_sha256", "dtype", "chat_template_sha256", "chat_template_variables", "min_pixels")
 """Facts of a model that decide its replies; the others (device, threads, versions) are provenance."""

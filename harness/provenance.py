@@ -1,5 +1,6 @@
 """Where a result came from: code, machine, packages, command and times."""
 
+import json
 import os
 import platform
 import shlex
@@ -49,12 +50,22 @@ def _versions() -> dict[str, str]:
 
 
 def _git(root: Path) -> tuple[str | None, bool | None]:
-    """Return commit and whether files differ from it; None where ``root`` is no checkout."""
+    """Return commit and whether files differ from it; None where neither a checkout nor the installer tells."""
     if not (root / ".git").exists():
-        return None, None
+        return _installed_commit()
     commit = _git_output(root, "rev-parse", "--verify", "--quiet", "HEAD")
     changes = _git_output(root, "status", "--porcelain")
     return commit or None, None if changes is None else bool(changes)
+
+
+def _installed_commit() -> tuple[str | None, bool | None]:
+    """Return the commit that ``pip install git+URL`` installed, whose files are those of the commit."""
+    try:
+        text = metadata.distribution("seed-suite").read_text("direct_url.json")
+        commit = json.loads(text or "{}").get("vcs_info", {}).get("commit_id")
+    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        return None, None
+    return commit, None if commit is None else False
 
 
 def _git_output(root: Path, *args: str) -> str | None:

@@ -165,14 +165,15 @@ def _settings(config: Mapping[str, Any], shared: Sequence[str]) -> dict[str, Any
     """Return a configuration as flat keys and values, without its tasks."""
     splits = config["splits"]
     names = {f"{name}.{key}": splits[name][key] for name in shared for key in ("manifest", "data_sha256")}
-    return _flat({**config, "splits": sorted(splits)}) | names
+    return flat({**config, "splits": sorted(splits)}) | names
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, with dotted keys."""
+    found: dict[str, Any] = {}
     for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
-    return flat
+        found |= flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
+    return found
 
 
 def _short(value: object) -> str:
@@ -229,7 +230,7 @@ class Run:
             self._write_tasks()
         if self._owed:
             self._drop_results()  # no score stands beside records that grow
-            self._state |= {"status": "started", "options": options}
+            self._state |= {"status": "started", "options": options, **self.plan.stated}
             self._state["provenance"].append(provenance)
             self._write_state()
 
@@ -284,7 +285,7 @@ class Run:
             raise DataError(
                 f"{len(self.rows)} of {self.plan.total} episodes of {self.folder} were played; repeat the command"
             )
-        summary = summarise_rows(self.rows.values(), planned=self.plan.total)
+        summary = summarise_rows(self.rows.values(), planned=self.plan.total, protocol=self.plan.protocol["name"])
         content = to_bytes(summary)
         path = self.folder / SUMMARY
         if self._state["status"] != "finished" or not path.exists() or path.read_bytes() != content:

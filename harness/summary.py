@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness import stats
-from seed_agent.trajectory import OUTCOMES, Episode, Outcome, read_line, records_sha256
+from harness.columns import Columns, Part, recorded_twice
+from seed_agent.trajectory import OUTCOMES, Episode, Outcome, read_line
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical
 from seed_envs.tasks import Task, TaskSet
@@ -83,10 +83,7 @@ def merge(rows: dict[Key, Row], row: Row) -> None:
     """
     before = rows.get(row.key)
     if before is not None and not before.failed_to_finish:
-        split, task_id, attempt = row.key
-        raise DataError(
-            f"the episode ({split}, {task_id}, attempt {attempt}) is recorded twice; remove one of its lines"
-        )
+        raise recorded_twice(*row.key)
     rows[row.key] = row
 
 
@@ -104,40 +101,38 @@ def read_records(path: Path) -> Iterator[Episode]:
                 raise DataError(f"{path}:{number}: {error}") from None
 
 
-def summarise(episodes: Iterable[Episode], *, planned: int | None = None) -> dict[str, Any]:
+def summarise(episodes: Iterable[Episode], *, planned: int | None = None, protocol: str = "full") -> dict[str, Any]:
     """Return the summary of ``episodes``, in any order; see docs/results.md for every number.
 
     ``planned`` is how many episodes the run was to have. Without it a run counts as complete when
-    every task of a split has the same number of attempts.
+    every task of a split has the same number of attempts. ``protocol`` is by which name they were chosen.
 
     Raises:
         DataError: when an episode is there twice, or they are of several policies or environments.
     """
-    rows: dict[Key, Row] = {}
-    for episode in episodes:
-        merge(rows, Row.of(episode))
-    return summarise_rows(rows.values(), planned=planned)
+    return summarise_rows(map(Row.of, episodes), planned=planned, protocol=protocol)
 
 
-def summarise_rows(rows: Iterable[Row], *, planned: int | None = None) -> dict[str, Any]:
-    """Return the summary of reduced episodes with distinct keys; as ``summarise``."""
-    ordered = sorted(rows, key=lambda row: row.key)
-    splits: dict[str, list[Row]] = {}
-    for row in ordered:
-        splits.setdefault(row.key[0], []).append(row)
-    policy, env = _played(ordered)
-    summary = {name: _split(members) for name, members in splits.items()}
-    n = len(ordered)
+def summarise_rows(rows: Iterable[Row], *, planned: int | None = None, protocol: str = "full") -> dict[str, Any]:
+    """Return the summary of reduced episodes, as ``summarise``; none of them is kept as it is."""
+    columns = Columns()
+    for row in rows:
+        columns.add(row)
+    whole = columns.settled()
+    policy, env = _played(whole)
+    summary = {name: _split(name, part) for name, part in whole.by("split")}
+    n = len(whole)
     expected = sum(s["n_tasks"] * s["attempts"] for s in summary.values()) if planned is None else planned
     return {
         "schema_version": SUMMARY_VERSION,
         "env": env,
         "policy": policy,
-        "records_sha256": records_sha256(row.sha256 for row in ordered),
+        "protocol": protocol,
+        "records_sha256": whole.records_sha256(),
         "n": n,
         "planned": expected,
         "complete": n == expected and n > 0,
-        "errors": sum(row.failed_to_finish for row in ordered),
+        "errors": n - whole.count("error").get("", 0),
         "splits": summary,
     }
 
@@ -155,10 +150,10 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _played(rows: Sequence[Row]) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the policy and the environment that all rows share."""
+def _played(part: Part) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the policy and the environment that all episodes share."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for played in dict.fromkeys(row.played for row in rows):
+    for played in part.count("played"):
         record = json.loads(played)
         env = record["env"]
         common = {key: env[key] for key in ("id", "version", "max_turns", "data_sha256")}
@@ -169,83 +164,72 @@ def _played(rows: Sequence[Row]) -> tuple[str | None, dict[str, Any] | None]:
     return next(iter(found.values()), (None, None))
 
 
-def _split(rows: Sequence[Row]) -> dict[str, Any]:
-    played = {row.played for row in rows}
+def _split(name: str, part: Part) -> dict[str, Any]:
+    played = list(part.count("played"))
     if len(played) > 1:
-        raise DataError(f"the records of {rows[0].key[0]} are of {len(played)} manifests or settings; expected one")
-    groups = _groups(rows)
+        raise DataError(f"the records of {name} are of {len(played)} manifests or settings; expected one")
+    groups = part.groups()
     attempts = max(n for _, n in groups)
-    categories = {
-        name: _category([row for row in rows if row.category == name]) for name in sorted({r.category for r in rows})
-    }
+    categories = {category: _category(members) for category, members in part.by("category")}
     rates = [category["success"]["rate"] for category in categories.values()]
     scores = [category["score"] for category in categories.values()]
-    several = range(1, attempts + 1) if attempts > 1 else ()
-    counts = Counter(row.outcome for row in rows)
-    success, score = _success(rows), stats.mean(row.score for row in rows)
+    several = range(1, attempts + 1) if 1 < attempts == min(n for _, n in groups) else ()
+    outcomes = part.count("outcome")
+    success, score, late = _success(part), part.mean("score"), outcomes.get("step_limit", 0)
     return {
-        "manifest_sha256": json.loads(rows[0].played)["env"]["manifest_sha256"],
-        "tasks_sha256": _tasks_sha256(rows),
+        "manifest_sha256": json.loads(played[0])["env"]["manifest_sha256"],
+        "tasks_sha256": _tasks_sha256(part),
         "n_tasks": len(groups),
         "attempts": attempts,
-        "n": len(rows),
+        "n": len(part),
         "success": success,
         "score": score,
         "pooled": {"success": success["rate"], "score": score},
         "macro": {"success": stats.mean(rates), "score": stats.mean(scores), "categories": len(categories)},
         "categories": categories,
         "turns": {
-            "mean": stats.mean(row.turns for row in rows),
-            "mean_of_successes": stats.mean(row.turns for row in rows if row.success),
-            "total": sum(row.turns for row in rows),
-            "history_dropped": sum(row.history_dropped for row in rows),
+            "mean": part.mean("turns"),
+            "mean_of_successes": part.successes().mean("turns"),
+            "total": part.total("turns"),
+            "history_dropped": part.total("history_dropped"),
         },
-        "turn_rates": _turn_rates(rows),
-        "truncated": {"count": counts["step_limit"], "rate": stats.share(counts["step_limit"], len(rows))},
-        "outcomes": {outcome: counts[outcome] for outcome in OUTCOMES},
-        "errors": _errors(rows),
+        "turn_rates": _turn_rates(part),
+        "truncated": {"count": late, "rate": stats.share(late, len(part))},
+        "outcomes": {outcome: outcomes.get(outcome, 0) for outcome in OUTCOMES},
+        "errors": _errors(part),
         "design_effect": stats.design_effect(groups),
         "pass_at": {str(k): stats.pass_at(k, groups) for k in several} or None,
         "pass_hat": {str(k): stats.pass_hat(k, groups) for k in several} or None,
     }
 
 
-def _groups(rows: Sequence[Row]) -> list[stats.Group]:
-    tasks: dict[str, list[bool]] = {}
-    for row in rows:
-        tasks.setdefault(row.key[1], []).append(row.success)
-    return [(sum(wins), len(wins)) for wins in tasks.values()]
+def _success(part: Part) -> dict[str, Any]:
+    count = part.total("success")
+    interval = stats.clustered_wilson(part.groups())
+    return {"count": count, "n": len(part), "rate": stats.share(count, len(part)), "ci95": interval}
 
 
-def _success(rows: Sequence[Row]) -> dict[str, Any]:
-    count = sum(row.success for row in rows)
-    interval = stats.clustered_wilson(_groups(rows))
-    return {"count": count, "n": len(rows), "rate": stats.share(count, len(rows)), "ci95": interval}
+def _category(part: Part) -> dict[str, Any]:
+    return {"n": len(part), "success": _success(part), "score": part.mean("score")}
 
 
-def _category(rows: Sequence[Row]) -> dict[str, Any]:
-    return {"n": len(rows), "success": _success(rows), "score": stats.mean(row.score for row in rows)}
-
-
-def _turn_rates(rows: Sequence[Row]) -> dict[str, float | None]:
+def _turn_rates(part: Part) -> dict[str, float | None]:
     """Return shares of turns; of those where the environment said so, for the last two flags."""
-    turns = sum(row.turns for row in rows)
+    turns = part.total("turns")
     return {
-        "ill_formed": stats.share(sum(row.ill_formed for row in rows), turns),
-        "inadmissible": stats.share(sum(r.inadmissible for r in rows), sum(r.admissible_known for r in rows)),
-        "ineffective": stats.share(sum(r.ineffective for r in rows), sum(r.effective_known for r in rows)),
-        "truncated_reply": stats.share(sum(row.cut_replies for row in rows), turns),
+        "ill_formed": stats.share(part.total("ill_formed"), turns),
+        "inadmissible": stats.share(part.total("inadmissible"), part.total("admissible_known")),
+        "ineffective": stats.share(part.total("ineffective"), part.total("effective_known")),
+        "truncated_reply": stats.share(part.total("cut_replies"), turns),
     }
 
 
-def _errors(rows: Sequence[Row]) -> dict[str, Any]:
-    kinds = Counter(row.error.partition(":")[0] for row in rows if row.failed_to_finish)
+def _errors(part: Part) -> dict[str, Any]:
+    kinds = {kind: count for kind, count in part.count("error").items() if kind}
     count = sum(kinds.values())
-    return {"count": count, "rate": stats.share(count, len(rows)), "types": dict(sorted(kinds.items()))}
+    return {"count": count, "rate": stats.share(count, len(part)), "types": dict(sorted(kinds.items()))}
 
 
-def _tasks_sha256(rows: Sequence[Row]) -> str:
+def _tasks_sha256(part: Part) -> str:
     """Return the manifest hash of the tasks that were played: runs compare only where it is equal."""
-    return TaskSet(
-        {row.key[1]: Task(row.key[1], row.key[0], row.category, row.task_sha256) for row in rows}.values()
-    ).sha256
+    return TaskSet(Task(task.id, task.split, task.category, task.sha256) for task in part.played_tasks()).sha256

@@ -7,26 +7,34 @@ from typing import Any
 from seed_envs.cli.common import say, table
 
 COLUMNS = (
-    "split, average, category", "n", "success", "95 % interval", "score", "turns",
+    "split, average, category", "n", "success", "95 % interval", "score", "ceiling", "turns",
     "ill-formed", "inadmissible", "ineffective", "cut replies", "out of turns", "errors",
 )  # fmt: skip
+_CEILING = COLUMNS.index("ceiling")
 
 
-def show(summary: Mapping[str, Any], folder: Path) -> None:
-    """Write the table of a finished run to stdout, then where it is kept and its records hash."""
+def show(summary: Mapping[str, Any], folder: Path, ceilings: Mapping[str, Any] | None = None) -> None:
+    """Write the table of a finished run to stdout, then where it is kept and its records hash.
+
+    Where ``ceilings`` (of ``harness.ceilings``) has a split, a column says what the best play would reach.
+    """
     env = summary["env"]
     settings = ", ".join(f"{key} {value}" for key, value in sorted(env["kwargs"].items()))
     about = [
         f"{env['id']} (version {env['version']})",
         settings,
         f"at most {env['max_turns']} turns",
+        f"protocol {summary['protocol']}",
         summary["policy"],
     ]
     say("  ".join(part for part in about if part))
-    rows = []
+    lines = [list(COLUMNS)]
     for name, split in summary["splits"].items():
-        rows += _rows(name, split)
-    table(COLUMNS, rows)
+        lines += _rows(name, split, (ceilings or {}).get(name))
+    if not ceilings:
+        for line in lines:
+            del line[_CEILING]
+    table(lines[0], lines[1:])
     for name, split in summary["splits"].items():
         _say_attempts(name, split)
         if split["errors"]["count"]:
@@ -36,20 +44,27 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     say(f"records  {summary['records_sha256']}")
 
 
-def _rows(name: str, split: Mapping[str, Any]) -> list[list[str]]:
+def _rows(name: str, split: Mapping[str, Any], best: Mapping[str, Any] | None) -> list[list[str]]:
     """Return the pooled row of a split with everything, the macro row, and the categories."""
+    most = best or {"macro": None, "categories": {}}
     rates, macro = split["turn_rates"], split["macro"]
     turn_rates = [percent(rates[key]) for key in ("ill_formed", "inadmissible", "ineffective", "truncated_reply")]
     pooled = [
         f"{name}, pooled",
         *_success(split),
+        ceiling(best),
         f"{split['turns']['mean']:.1f}",
         *turn_rates,
         percent(split["truncated"]["rate"]),
         percent(split["errors"]["rate"]),
     ]
     average = [f"{name}, macro", f"{macro['categories']} cat.", percent(macro["success"]), "", number(macro["score"])]
-    rows = [pooled, average, *([f"  {kind}", *_success(found)] for kind, found in split["categories"].items())]
+    average.append(ceiling(most["macro"]))
+    categories = most["categories"]
+    kinds = [
+        [f"  {kind}", *_success(found), ceiling(categories.get(kind))] for kind, found in split["categories"].items()
+    ]
+    rows = [pooled, average, *kinds]
     return [row + [""] * (len(COLUMNS) - len(row)) for row in rows]
 
 
@@ -59,8 +74,16 @@ def _success(found: Mapping[str, Any]) -> list[str]:
     return [str(found["n"]), percent(success["rate"]), f"{100 * low:.1f} to {100 * high:.1f}", number(found["score"])]
 
 
+def ceiling(best: Mapping[str, Any] | None) -> str:
+    """Return what the best play would reach: success, and the score in brackets; empty where it is everything."""
+    return "" if best is None else f"{percent(best['success'])} ({number(best['score'])})"
+
+
 def _say_attempts(name: str, split: Mapping[str, Any]) -> None:
-    if split["attempts"] > 1:
+    if split["attempts"] > 1 and split["pass_at"] is None:
+        most = f"one of them up to {split['attempts']} times"
+        say(f"{name}: {split['n']} episodes of {split['n_tasks']} tasks, {most}; intervals by task")
+    elif split["attempts"] > 1:
         k = str(split["attempts"])
         say(
             f"{name}: {split['n_tasks']} tasks x {k} attempts; pass@{k} {percent(split['pass_at'][k])}, "

@@ -13,6 +13,8 @@ can be trained as asked, or training had to stop; 130 interrupted.
 
 import argparse
 import contextlib
+import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -30,7 +32,6 @@ from harness.report import write_training_report
 from harness.runs import REPORT
 from harness.training_progress import SINKS, SafeSink, TrainingMeter
 from seed_agent.backends.hf_load import load
-from seed_agent.methods import METHODS
 from seed_agent.train.model import load_policy
 from seed_agent.train.plan import Plan, make_plan
 from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
@@ -70,6 +71,15 @@ def _main(argv: Sequence[str]) -> int:
     if args.stage == "sft":
         return _sft(args, preset, folder)
     return _rl(args, preset, folder, collect("harness.train", argv))
+
+
+def preset_of(argv: Sequence[str]) -> Preset:
+    """Return what a command line of this program stands for, its plug-ins being loaded.
+
+    Raises:
+        SeedError: when it cannot be run as asked.
+    """
+    return _preset(_parser().parse_intermixed_args(argv))
 
 
 def _preset(args: argparse.Namespace) -> Preset:
@@ -166,7 +176,8 @@ def _rl(args: argparse.Namespace, preset: Preset, folder: Path, provenance: Mapp
     if result is None:
         return INTERRUPTED
     broke = sum(value for key, value in result.items() if key.endswith("/errors"))
-    code = _done(args, result, folder, _evaluation(folder, settings))
+    flags = [*evaluation_flags(settings, f"{folder}/final"), *(t for name in args.plugin for t in ("--plugin", name))]
+    code = _done(args, result, folder, f"evaluate it: {shlex.join(['python', '-m', 'harness.eval', *flags])}")
     return FAILED if broke else code
 
 
@@ -180,7 +191,7 @@ def _train(run: "TrainingRun", sinks: Sequence[str]) -> dict[str, Any] | None:
         opened = [SafeSink(name, folder, settings.model_dump(mode="json")) for name in sinks]
         try:
             with TrainingMeter(settings.method, total, done=run.done) as meter:
-                return run.train(_all([meter.add, *(sink.add for sink in opened)]))
+                return run.train(_all([meter.add, *(sink.add for sink in opened)]), say=note)
         finally:
             _draw(folder)
     except KeyboardInterrupt:
@@ -198,13 +209,26 @@ def _draw(folder: Path) -> None:
         note(f"warning: no {REPORT} ({one_line(error)}); python -m harness.report {folder} makes it")
 
 
-def _evaluation(folder: Path, settings: Settings) -> str:
-    """Return what to type to evaluate a run as its own evaluations did."""
+def evaluation_flags(settings: Settings, model: str) -> list[str]:
+    """Return flags of ``harness.eval`` that play ``model`` as the evaluations of a run with ``settings`` do."""
     pixels = "" if settings.min_pixels is None else f"?min_pixels={settings.min_pixels}"
-    flags = f"--env {settings.env} --preset {settings.language} --temperature {settings.eval_temperature:g}"
-    method = METHODS.get(settings.method)
-    shown = f" --method {method.name}" if method.test_skill else ""
-    return f"evaluate it: python -m harness.eval --policy 'hf:{folder}/final{pixels}' {flags}{shown}"
+    flags = ["--env", settings.env, "--policy", f"{settings.rollout_backend}:{model}{pixels}"]
+    flags += ["--preset", settings.language, "--temperature", f"{settings.eval_temperature:g}"]
+    flags += ["--method", settings.method]
+    optional = {
+        "--top-p": None if settings.top_p == 1 else f"{settings.top_p:g}",
+        "--max-turns": settings.max_turns,
+        "--max-reply-tokens": settings.max_reply_tokens,
+        "--data": settings.env_args.get("data"),
+    }
+    flags += [text for flag, value in optional.items() if value is not None for text in (flag, str(value))]
+    flags += [] if settings.think else ["--no-think"]
+    others = {key: value for key, value in settings.env_args.items() if key not in ("data", "split")}
+    return flags + [text for key, value in others.items() for text in ("--set", f"{key}={_shown(value)}")]
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _all(receivers: Sequence[Callable[[Mapping[str, Any]], None]]) -> Callable[[Mapping[str, Any]], None]:

@@ -115,6 +115,10 @@ class AgentEnv(gym.Env[Obs, str]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no suggestions")
 
+    def ceiling(self, task: Task) -> float:
+        """Return the best score of ``task`` that is possible; below 1 where even the right way falls short."""
+        return 1.0
+
     @classmethod
     def prepare_steps(cls, steps: Sequence[tuple[Any, str]]) -> None:
         """Do at once what the coming actions of several environments share, such as their searches.

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from seed_envs.errors import UnknownName
-from seed_envs.searchqa.dialects import write_action
+from seed_envs.searchqa.dialects import tagged, write_action
 
 Parser = Callable[[str], "Parsed"]
 PROJECTED = ("alfworld", "webshop", "sokoban", "searchqa")
@@ -38,6 +38,11 @@ def blocks(kind: str) -> tuple[str, ...]:
 def stops(kind: str) -> tuple[str, ...]:
     """Return the texts that end a reply."""
     return tuple(f"</{name}>" for name in blocks(kind))
+
+
+def write_block(action: str, kind: str) -> str:
+    """Return an action in the tags that a reply to this kind of environment puts around it."""
+    return tagged(action) if kind in _BLOCKS else f"<action>{action}</action>"
 
 
 def read_reply(

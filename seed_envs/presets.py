@@ -75,6 +75,10 @@ PRESETS = {
             "searchqa/micro", "searchqa", 4, 4, 768, 48, style="compact",
             source="this project's, for models of a few million parameters",
         ),
+        LanguagePreset(
+            "searchqa/conversation", "searchqa", 0, 4, 8_192, 512, style="conversation", layout="conversation",
+            source="this project's: the whole episode as one chat",
+        ),
         LanguagePreset("sokoban", "sokoban", 2, 15, 1024, 512, source="SEED's limits, strict parser"),
         LanguagePreset(
             "sokoban/seed", "sokoban", 2, 15, 1024, 512, parser="verl_agent",
@@ -96,6 +100,10 @@ PRESETS = {
         LanguagePreset(
             "webshop/verl-agent", "webshop", 2, 15, 4096, 512, max_prompt_chars=13_000, parser="verl_agent",
             source="verl-agent's scripts at 8ca3a46",
+        ),
+        LanguagePreset(
+            "webshop/conversation", "webshop", 0, 15, 24_576, 512, style="conversation", layout="conversation",
+            source="this project's: the whole episode as one chat",
         ),
         LanguagePreset(
             "webshop/micro", "webshop", 14, 15, 768, 64, style="compact",

@@ -46,7 +46,7 @@ def show(browser: Any) -> Iterator[Open]:
         page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.goto(path.as_uri() + anchor)
-        page.wait_for_selector("#episode .turn, .plot")
+        page.wait_for_selector("#episode .turn, .plot, #measured")
         return page
 
     yield open_page

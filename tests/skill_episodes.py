@@ -13,6 +13,7 @@ ENV = EnvRecord(
     id="seed_envs/ALFWorld-v0", version="0", max_turns=30, manifest="alfworld-embedded", manifest_sha256="0" * 64
 )
 ALFWORLD, SOKOBAN = "seed_envs/ALFWorld-v0", "seed_envs/Sokoban-v0"
+WEBSHOP, SEARCHQA = "seed_envs/WebShop-v0", "seed_envs/SearchQA-v0"
 
 
 def turn(observation: str = "You see a shelf 1.", action: str = "look", **changes: Any) -> Turn:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from seed_agent.skills.analyzer import Contaminated
 from seed_agent.skills.insert import HEADING, remove_skill
 from seed_agent.skills.parse import parse_skill
 from seed_agent.skills.skill import ParseFailure
-from seed_agent.train.base import BASES, CARD, TAGS, Base, build_base
-from seed_agent.train.demos import Demos, gather, think_household, think_moves
+from seed_agent.train.base import BASES, CARD, Base, build_base, tags_of
+from seed_agent.train.demos import Demonstrator, Demos, gather, think_household, think_moves
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_envs.alfworld.embedded import EmbeddedSource
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
+from seed_envs.vector import Failure
 
 
 def small(kind: str) -> Base:
@@ -35,6 +37,16 @@ def small(kind: str) -> Base:
     base = BASES[kind]
     recipe = replace(base.recipe, tasks=4, skilled=4, analyses=1, analysis_chars=2_500, search=0.9)
     return replace(base, recipe=recipe, plan=replace(base.plan, epochs=1), hidden=32, vocab=400, rows=4)
+
+
+def test_a_scene_that_cannot_be_had_is_not_thought_about() -> None:
+    class Blind:
+        def run(self, calls: Any) -> list[Any]:
+            return [Failure("Gone", "no board") if method == "board" else ["up"] for _, method, *_ in calls]
+
+    player: Any = SimpleNamespace(language=SimpleNamespace(preset=SimpleNamespace(kind="sokoban")))
+    situation: Any = SimpleNamespace(row=0)
+    assert Demonstrator(player, 0.0).act([situation], Blind()) == [Failure("Gone", "no board")]  # type: ignore[arg-type]
 
 
 def _gathered(split: str) -> Demos:
@@ -150,7 +162,7 @@ def test_a_finished_folder_is_kept_and_another_kind_refused(built: tuple[Path, d
 
 def test_the_model_loads_and_each_tag_is_a_token(built: tuple[Path, dict[str, Any]]) -> None:
     policy = make(str(built[0]))
-    for tag in TAGS:
+    for tag in tags_of("alfworld"):
         assert len(policy.tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
     reply = "<think>find mug</think><action>go to desk 1</action>"
     ids = policy.tokenizer(reply, add_special_tokens=False)["input_ids"]

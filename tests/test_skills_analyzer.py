@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as PillowImage
-from skill_episodes import ALFWORLD, SOKOBAN, episode, numbered, pictured, played, turn
+from skill_episodes import ALFWORLD, ENV, SEARCHQA, SOKOBAN, WEBSHOP, episode, numbered, pictured, played, turn
 
 from seed_agent.policy import Chat
 from seed_agent.skills.analyzer import (
@@ -27,7 +27,7 @@ from seed_agent.skills.analyzer import (
 )
 from seed_agent.skills.parse import SkillFields, parse_skill
 from seed_agent.skills.skill import Skill
-from seed_agent.trajectory import ErrorRecord
+from seed_agent.trajectory import Episode, ErrorRecord
 from seed_envs.errors import ConfigError, DataError
 
 
@@ -155,11 +155,56 @@ def test_a_long_episode_loses_its_middle_and_nothing_else(count: int, room: int)
 
 
 def test_the_default_limit_is_in_characters() -> None:
-    steps = [turn("Your task is to: x."), *(turn("y" * 10_000, f"act {i}") for i in range(9))]
+    steps = [turn("Your task is to: x."), *(turn("Seen.", f"act {i}", reply="y" * 10_000) for i in range(9))]
     found = analyze(episode(steps))
     assert 0 < found.elided < 9 and short_enough(found.chat) and len(found.chat[0].text) <= MAX_CHARS
     with pytest.raises(EpisodeTooLong):
-        analyze(episode([turn("y" * 50_000)]))
+        analyze(episode([turn("Seen.", reply="y" * 50_000)]))
+
+
+# --- long observations ------------------------------------------------------------------------------------------------
+
+WISH = "find me a wall clock that is hand painted, and price lower than 40.00 dollars"
+
+
+def shop(*pages: str, **changes: Any) -> Episode:
+    """An episode whose pages repeat the task, as WebShop's do."""
+    steps = [turn(f"Instruction: [SEP] {WISH} [SEP] {page}", f"act {i}") for i, page in enumerate(pages)]
+    return episode(steps, instruction=WISH, env=ENV.model_copy(update={"id": WEBSHOP}), **changes)
+
+
+def test_long_pages_lose_their_middle_before_any_step_is_left_out() -> None:
+    found = shop("Search", "head " + "x" * 5_000 + " tail", "Price: $9.99 [SEP] Buy Now")
+    whole = analyze(found)
+    assert (whole.elided, whole.shortened) == (0, 0) and whole.chat[0].text.count(WISH) == 4
+    short = analyze(found, fits=lambda chat: len(chat[0].text) < 3_000)
+    text = short.chat[0].text
+    assert (short.elided, short.shortened) == (0, 3)
+    assert text.count(WISH) == 1 and f"- Task description: {WISH}\n" in text  # said once, above
+    head = "Instruction: [SEP] [the task] [SEP] head "  # 19 + 10 + 7 + 5 = 41 characters; xxx and tail follow
+    mark = f"[... {41 + 5_000 + 5 - 300 - 130} characters are left out ...]"
+    page = f"{head}{'x' * 259} {mark} {'x' * 125} tail"
+    assert f"Step 1\nObservation: {page}\nResponse: " in text
+    assert "Observation: Instruction: [SEP] [the task] [SEP] Price: $9.99 [SEP] Buy Now\n" in text
+
+
+def test_where_shorter_pages_are_not_enough_steps_go_too() -> None:
+    found = shop("Search", *("x" * 5_000 for _ in range(12)), "Buy Now")
+    short = analyze(found, fits=lambda chat: len(chat[0].text) < 5_000)
+    assert 0 < short.elided < 12 and short.shortened == 14 - short.elided
+    assert "are left out]" in short.chat[0].text and "Step 13\n" in short.chat[0].text
+
+
+@pytest.mark.parametrize(("env_id", "least"), [(WEBSHOP, 3), (SEARCHQA, 1)])
+def test_a_whole_episode_of_a_shop_or_a_search_fits_a_tiny_prompt(env_id: str, least: int) -> None:
+    """Of the oracle's short episodes nothing is left out where a tiny model reads them, the results included."""
+    for found in played(env_id, "scripted:oracle"):
+        short = analyze(found, fits=lambda chat: len(chat[0].text) <= 4_000)
+        assert short.elided == 0 and short.steps > least
+        assert f"- Task description: {found.instruction}\n" in short.chat[0].text
+        text = short.chat[0].text
+        assert all(f"Response: {step.reply}\n" in text for step in found.turns)
+        assert ("Total results: 50" if env_id == WEBSHOP else 'Doc 3: "') in text
 
 
 def test_chat_markers_in_what_was_said_are_neutralised_and_reply_tags_stay() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from openai_server import OVERLOADED, SLOW, StandIn, prompt_text
-from skill_episodes import ALFWORLD, SOKOBAN, episode, numbered, pictured, played, turn
+from skill_episodes import ALFWORLD, SEARCHQA, SOKOBAN, WEBSHOP, episode, numbered, pictured, played, turn
 from test_skills_analyzer import pixels
 
 from seed_agent.policy import MODELS, Chat, Completion, Prompt, Sampling
@@ -149,7 +149,8 @@ def test_sokoban_successes_become_the_moves_and_pictures_are_not_read() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "policy"),
-    [(env, kw, policy) for env, kw in ((ALFWORLD, {}), (SOKOBAN, {"observation": "text"}))
+    [(env, kw, policy)
+     for env, kw in ((ALFWORLD, {}), (SOKOBAN, {"observation": "text"}), (WEBSHOP, {}), (SEARCHQA, {}))
      for policy in ("scripted:oracle", "scripted:random")],
 )  # fmt: skip
 def test_rules_write_a_usable_skill_for_every_played_episode(env_id: str, kwargs: Any, policy: str) -> None:

@@ -12,7 +12,12 @@ from seed_agent.skills.library import LIBRARIES, sections_for, skill_for
 from seed_agent.skills.text import clean
 from seed_envs.alfworld.env import ALFWorldEnv
 from seed_envs.errors import DataError, UnknownName
+from seed_envs.searchqa import asking, official
+from seed_envs.searchqa.env import SearchQAEnv
+from seed_envs.searchqa.scoring import comparable
 from seed_envs.sokoban.env import SokobanEnv
+from seed_envs.webshop.env import WebShopEnv
+from seed_envs.webshop.sources import released
 
 SECTIONS = [(kind, path.stem) for kind in LIBRARIES for path in sorted(LIBRARIES.get(kind).glob("*.md"))]
 TREATMENTS = {"clean": "sink basin", "heat": "microwave", "cool": "fridge", "look_at_obj_in_light": "lamp"}
@@ -81,9 +86,44 @@ def test_every_sokoban_task_there_is_has_a_skill(split: str) -> None:
 HEAD = "[Before the first move"
 
 
+SHELVES = {"beauty", "electronics", "fashion", "garden", "grocery"}
+
+
+def test_every_webshop_task_has_general_and_its_own_section() -> None:
+    embedded = {c for split in WebShopEnv.splits for c in WebShopEnv(split=split).tasks.categories}
+    small = released("small-synthetic")
+    assert embedded == {task.category for tasks in small.values() for task in tasks} == SHELVES
+    for category in SHELVES:
+        assert sections_for("webshop", category, "webshop/small-synthetic/00042") == ("general", category)
+    assert len({skill_for("webshop", category) for category in SHELVES}) == len(SHELVES)
+
+
+SETS = {
+    "nq": ("direct",), "triviaqa": ("trivia",), "popqa": ("attribute",), "hotpotqa": ("multi_hop", "compare"),
+    "2wikimultihopqa": ("multi_hop", "compare"), "musique": ("multi_hop",), "bamboogle": ("multi_hop",),
+}  # fmt: skip
+
+
+def test_every_question_has_the_sections_of_its_set() -> None:
+    assert set(SETS) == {*official.SEEN, *official.UNSEEN}
+    ours = {name: f"{name.removesuffix('multihopqa')}-like" for name in SETS}
+    assert set(ours.values()) == {*asking.STYLES}
+    for name, sections in SETS.items():
+        assert sections_for("searchqa", name) == sections_for("searchqa", ours[name]) == ("general", *sections)
+
+
+@pytest.mark.parametrize("split", SearchQAEnv.splits)
+def test_no_answer_to_an_embedded_question_is_in_its_skill(split: str) -> None:
+    env = SearchQAEnv(split=split)
+    for task in list(env.tasks)[::7]:
+        text = f" {comparable(skill_for('searchqa', task.category, task.id))} "
+        answers = set(env._source.load(task).answers) - {"yes", "no"}
+        assert not [answer for answer in answers if f" {comparable(answer)} " in text], task.id
+
+
 @pytest.mark.parametrize("category", ["", "heat_", "pick_heat", "None", "6x6-0box", "mapping", "short|medium"])
 def test_an_unknown_category_is_an_error_never_an_empty_text(category: str) -> None:
-    for kind in ("alfworld", "sokoban"):
+    for kind in ("alfworld", "searchqa", "sokoban", "webshop"):
         with pytest.raises(UnknownName, match=f"unknown {kind} category"):
             skill_for(kind, category, "sokoban/6x6-1box/100123")
 

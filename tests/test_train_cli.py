@@ -152,7 +152,7 @@ def test_an_interrupt_while_training_keeps_all_and_draws_the_curves(
     )
     kept = int(last.split()[1])
     have = len(metrics.read_bytes().splitlines()) - 1
-    assert have - 1 <= kept <= have  # an iteration that stopped in the middle of its updates is played again
+    assert kept == have >= 3  # one that is in its update is finished first
     assert f"{have} of 500 iterations are here" in Path("run/report.html").read_text()
 
 
@@ -164,7 +164,8 @@ def test_an_interrupt_at_any_moment_is_one_line(start: Start, text_folder: Path)
         time.sleep(after)
         child.send_signal(signal.SIGTERM if round(after / 0.4) % 2 else signal.SIGINT)
         out, err = child.communicate(timeout=PATIENCE)
-        said = [line for line in err.splitlines() if not line.startswith(("sdar: ", "run: ", "hf:"))]
+        usual = ("sdar: ", "run: ", "hf:", "interrupted: iteration ")
+        said = [line for line in err.splitlines() if not line.startswith(usual)]
         assert child.returncode == 130 and out == "" and len(said) == 1 and said[0].startswith("interrupted"), (
             after,
             err,

@@ -45,6 +45,53 @@ def test_published_values() -> None:
     assert not get_preset("alfworld/qwen3-1.7b/grpo").settings.think
 
 
+def test_published_values_of_the_shop() -> None:
+    s = get_preset("webshop/qwen2.5-7b/seed").settings
+    language = language_preset(s.language)
+    assert (s.iterations, s.tasks, s.group, s.minibatch, s.lr, s.kl) == (150, 16, 8, 64, 1e-6, 0.01)
+    assert (s.reward, s.reward_scale, s.adv_std, s.warmup) == ("success", 10.0, "none", 0)
+    assert (language.max_turns, language.history, language.parser) == (15, 2, "verl_agent")
+    assert (language.max_prompt_tokens, language.max_reply_tokens, language.max_prompt_chars) == (4096, 512, 20_000)
+    assert (s.analyzer_prompt_tokens, s.analyzer_reply_tokens, s.eval_splits, s.eval_limit) == (
+        16_384, 4_096, ("test",), 128,
+    )  # fmt: skip
+    parity = get_preset("webshop-parity/qwen2.5-7b/seed").settings
+    assert (parity.adv_stats, parity.adv_std, parity.adv_singleton) == ("step_rows", "none", "raw")
+    assert (parity.dual_clip, parity.entropy, parity.invalid_penalty) == (3.0, 0.001, 0.1)
+    for name, std in (("sdar", "population"), ("sdar-parity", "sample"), ("parity-sdar", "sample")):
+        assert get_preset(f"webshop-{name}/qwen2.5-3b/sdar").settings.adv_std == std
+
+
+def test_published_values_of_the_search() -> None:
+    s = get_preset("searchqa/qwen3-1.7b/seed").settings
+    language = language_preset(s.language)
+    assert (s.iterations, s.tasks, s.group, s.minibatch, s.lr, s.kl) == (150, 128, 8, 512, 1e-6, 0.001)
+    assert (s.reward, s.reward_scale, s.adv_std, s.think) == ("success", 1.0, "population", False)
+    assert s.warmup == 0.1 * 150 * (128 * 8 * 4 / 512)  # a tenth of the optimiser steps, at most
+    assert (language.max_turns, language.history, language.parser) == (4, 4, "verl_agent")
+    assert (language.max_prompt_tokens, language.max_reply_tokens, s.eval_every) == (4096, 512, 0)
+    assert (s.eval_splits, s.eval_limit, s.eval_temperature) == (("seen", "unseen"), None, 0.4)
+    parity = get_preset("searchqa-parity/qwen3-1.7b/seed").settings
+    assert (parity.adv_stats, parity.adv_std, parity.entropy, parity.invalid_penalty) == (
+        "step_rows", "sample", 0.0, 0.01,
+    )  # fmt: skip
+    assert parity.env_args == {"search_turns": 3} and s.env_args == {}
+    sdar = get_preset("searchqa-sdar/qwen2.5-3b/sdar").settings
+    assert (sdar.minibatch, sdar.eval_temperature, sdar.language) == (256, 0.0, "searchqa/seed")
+
+
+@pytest.mark.parametrize("env", list(FOR_ENV))
+def test_micro_presets_plan_with_their_own_language(env: str) -> None:
+    preset = get_preset(f"{env}/micro/seed")
+    s = preset.settings
+    assert (s.tasks, s.group, s.lr, s.kl, s.language) == (32 if env == "sokoban" else 16, 8, 1e-4, 0.0, f"{env}/micro")
+    plan = make_plan(s)
+    turns = language_preset(s.language).max_turns
+    assert plan.turns == turns and plan.samples == s.iterations * s.tasks * 8 * turns and plan.pool >= 600
+    assert (s.warmup, s.minibatch) == (0, 512 if env == "sokoban" else 256)
+    assert "two CPU cores" in preset.sources["minibatch"] and "SEED" in preset.sources["reward"]
+
+
 def test_variants() -> None:
     sdar = get_preset("alfworld-sdar/qwen2.5-7b/sdar").settings
     language = language_preset(sdar.language)
@@ -61,14 +108,12 @@ def test_every_preset_plans_and_names_the_source_of_every_value(monkeypatch: pyt
     for name in names():
         for method in ("seed", "grpo"):
             preset = get_preset(f"{name}/{method}")
-            changed = {
-                k for k, v in preset.settings.model_dump().items() if v != Settings.model_fields[k].get_default()
-            }
-            assert all(preset.sources.get(key) for key in changed - {"preset", "method", "env_args"}), name
+            changed = {k for k, v in preset.settings.model_dump().items() if v != getattr(Settings(), k)}
+            assert all(preset.sources.get(key) for key in changed - {"preset", "method"}), name
             plan = make_plan(preset.settings, parameters=preset.parameters)
             assert plan.episodes == preset.settings.iterations * preset.settings.tasks * preset.settings.group
             assert (plan.memory_gib is None) == ("micro" in name)
-    assert len(names()) == 4 * len(FOR_ENV["alfworld"]) + 2 * len(FOR_ENV["sokoban"])
+    assert len(names()) == 3 * 4 * len(FOR_ENV["alfworld"]) + 2 * len(FOR_ENV["sokoban"])
 
 
 @pytest.mark.parametrize(
@@ -80,6 +125,8 @@ def test_every_preset_plans_and_names_the_source_of_every_value(monkeypatch: pyt
         ("alfworld-sdra/qwen2.5-3b/seed", "sdar"),
         ("sokoban-sdar/micro/seed", "parity"),
         ("sokoban/qwen2.5-3b/seed", "qwen2.5-vl-3b"),
+        ("webshop/qwen2.5-vl-3b/seed", "qwen2.5-3b"),
+        ("searchqa-sdarr/micro/seed", "sdar"),
         ("alfworld/seed", "ENV/MODEL/METHOD"),
     ],
 )
@@ -167,6 +214,17 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("env", ["webshop", "searchqa"])
+def test_dry_runs_of_the_shop_and_the_search(env: str, tmp_path: Path, capsys: Any) -> None:
+    name = f"{env}-sdar-parity/qwen2.5-7b/sdar"
+    assert main(["--preset", name, "--dry-run", "--json", "--out", str(tmp_path / "run")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"]["preset"] == name and found["plan"]["eval_episodes"] == {"webshop": 128 * 31}.get(env, 576)
+    assert found["sources"]["reward"].startswith("SEED's released scripts") and not list(tmp_path.iterdir())
+    assert main(["--preset", f"{env}/micro/seed", "--dry-run"]) == 0
+    assert "30 iterations of 16 tasks x 8 episodes" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -185,7 +243,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
         (["--plugin", "no_such_module"], "cannot be loaded"),
         (["sft.epoch=3"], "did you mean epochs"),
         (["sft.tasks=none"], "expected a number above 0"),
-        (["--stage", "base", "--env", "webshop"], "base policy"),
+        (["--stage", "base", "--env", "ezpoints"], "base policy"),
         (["--stage", "base", "lr=1"], "takes no settings"),
     ],
 )
@@ -273,4 +331,5 @@ def test_a_sink_cannot_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_every_trained_method_has_a_preset() -> None:
     for name in METHODS:
-        assert get_preset(f"alfworld/micro/{name}").settings.language == "alfworld/micro"
+        for env in FOR_ENV:
+            assert get_preset(f"{env}/micro/{name}").settings.language == f"{env}/micro"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from train_kit import FIXTURES, SMALL, SOKOBAN, policy_of, small, timeless, vary
 from harness.train import main
 from seed_agent.policy import Message, Sampling
 from seed_agent.skills.insert import HEADING
+from seed_agent.trajectory import read_line
 from seed_envs.errors import ConfigError, DataError, SeedError
 
 torch, text_folder, vision_folder = FIXTURES
@@ -128,25 +129,110 @@ def test_an_interruption_keeps_every_finished_iteration(
         run.train()
     run.close()
     assert run.saved == 2
+    with (run.folder / "skills.jsonl").open("a") as file:
+        file.write('{"iteration": 2, "torn')
     again = opened(text_folder, **changes)
     assert again.done == 2
     _closed(again)
     assert _rows(again.folder) == _rows(whole.folder) and weights(again.policy) == weights(whole.policy)
+    skills = [json.loads(line) for line in (whole.folder / "skills.jsonl").read_text().splitlines()]
+    assert [skill["iteration"] for skill in skills] == [1] * 4 + [2] * 4 + [3] * 4
+    assert all(skill["text"] and skill["category"] and skill["source"] == "rules" for skill in skills)
+    assert (again.folder / "skills.jsonl").read_bytes() == (whole.folder / "skills.jsonl").read_bytes()
 
 
-def test_an_interrupted_update_is_not_kept(text_folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = opened(text_folder, method="grpo", iterations=3, minibatch=4)
-    real = run.trainer._step
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Have Ctrl-C raise also where the tests run in the background, where it is ignored."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
 
-    def stop(*given: Any) -> None:
-        real(*given)
-        if run.done == 1:
-            raise KeyboardInterrupt  # after the first of two updates of iteration 2
 
-    monkeypatch.setattr(run.trainer, "_step", stop)
+@pytest.fixture
+def interrupts(heard: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that has signals arrive in the middle of iteration 2's update."""
+
+    def plan(run: Any, *signals: int) -> None:
+        real, left = run.trainer._step, list(signals)
+
+        def step(*given: Any) -> None:
+            real(*given)
+            while run.done == 1 and left:
+                os.kill(os.getpid(), left.pop(0))
+
+        monkeypatch.setattr(run.trainer, "_step", step)
+
+    return plan
+
+
+UPDATES = {"method": "grpo", "iterations": 3, "minibatch": 2}
+"""Several updates an iteration."""
+
+
+def test_an_interrupt_lets_the_update_end_and_keeps_it(
+    text_folder: Path, opened: Opened, interrupts: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seed_agent.train.patience.ONE_S", 600.0)  # whatever else the machine does
+    changes = {**UPDATES, "eval_every": 2, "eval_splits": ("valid_seen",), "eval_limit": 1}
+    whole = _closed(opened(text_folder, out="whole", **changes))
+    run, said = opened(text_folder, **changes), list[str]()
+    usual = signal.getsignal(signal.SIGINT)
+    interrupts(run, signal.SIGINT, signal.SIGINT)  # a terminal and a parent send one each: one request
+    with pytest.raises(KeyboardInterrupt):
+        run.train(say=said.append)
+    assert said == [
+        "interrupted: iteration 2 is finished first; interrupt again to stop at once and lose iterations 1 to 2"
+    ]
+    assert run.saved == run.done == 2 and signal.getsignal(signal.SIGINT) is usual
+    assert not any(key.startswith("eval/") for key in _rows(run.folder)[2])  # still to come
+    run.close()
+    again = _closed(opened(text_folder, **changes))
+    assert _rows(again.folder) == _rows(whole.folder) and weights(again.policy) == weights(whole.policy)
+    files = [sorted((one.folder / "evaluations").iterdir()) for one in (again, whole)]
+    played = [[read_line(path.read_text()).sha256 for path in paths] for paths in files]
+    assert played[0] == played[1] and len(played[1]) == 3
+
+
+def test_a_second_interrupt_stops_at_once(
+    text_folder: Path, opened: Opened, interrupts: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seed_agent.train.patience.ONE_S", -1.0)
+    run, said = opened(text_folder, **UPDATES), list[str]()
+    interrupts(run, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(say=said.append)
+    assert len(said) == 1 and run.done == 1 and run.saved == 0
+    assert not list((run.folder / "checkpoints").glob("*"))
+
+
+def test_an_interruption_of_an_evaluation_loses_no_iteration(
+    text_folder: Path, opened: Opened, heard: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {**UPDATES, "iterations": 2, "eval_splits": ("valid_seen",), "eval_limit": 1}
+    whole = _closed(opened(text_folder, out="whole", **changes))
+    run = opened(text_folder, **changes)
+    real = run._evaluate
+
+    def stop(iteration: int) -> Any:
+        if iteration == 2:
+            os.kill(os.getpid(), signal.SIGINT)  # not in an update: at once
+        return real(iteration)
+
+    monkeypatch.setattr(run, "_evaluate", stop)
     with pytest.raises(KeyboardInterrupt):
         run.train()
-    assert run.done == 1 and run.saved == 0 and not list((run.folder / "checkpoints").glob("*"))
+    run.close()
+    assert run.saved == 2 and not (run.folder / "final").exists()
+    again = _closed(opened(text_folder, **changes))
+    assert _rows(again.folder) == _rows(whole.folder) and weights(again.policy) == weights(whole.policy)
+
+
+def test_that_no_skill_is_usable_is_said_once(text_folder: Path, opened: Opened) -> None:
+    run, said = opened(text_folder, method="seed", iterations=2), list[str]()
+    run.train(say=said.append)  # the random model writes none
+    assert len(said) == 1 and said[0].startswith("warning: no skill of iteration 1 was usable, the first by no_json: ")
+    assert not (run.folder / "skills.jsonl").exists()
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -197,7 +283,7 @@ def test_torn_and_foreign_checkpoints_are_refused(text_folder: Path, opened: Ope
     from seed_agent import tiny
 
     tiny.build_text_model(last, std=0.1, hidden=64)
-    refused("torn or a checkpoint of another model")
+    refused(r"torn or a checkpoint of another model \(Error\(s\) in loading .* size mismatch for ")
     (last / "DONE").unlink()  # never finished: the one before is taken
     assert opened(text_folder, **changes).done == 1
 
@@ -217,6 +303,19 @@ def test_a_full_disk_keeps_the_checkpoint_before(
     with pytest.raises(SeedError, match=r"No space left .*; the checkpoint of iteration 1 is whole"):
         run.train()
     assert [path.name for path in sorted((run.folder / "checkpoints").iterdir())] == ["iteration_000001"]
+
+
+def test_metrics_that_cannot_be_written_stop_it_in_one_line(
+    text_folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = opened(text_folder, method="grpo", iterations=2, save_every=1)
+
+    def full(report: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run, "_log", full)
+    with pytest.raises(SeedError, match=r"^No space left on device in .*; the checkpoint of iteration 1 is whole$"):
+        run.train()
 
 
 def test_a_loss_that_is_no_number_stops_and_is_dumped(

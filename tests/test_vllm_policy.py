@@ -13,9 +13,10 @@ import fake_vllm
 import numpy as np
 import pytest
 from hf_models import chat, one_line, prompts_for
+from test_conversation import language, played
 from train_kit import FIXTURES, policy_of
 
-from seed_agent.policy import MODELS, Prompt, Sampling
+from seed_agent.policy import MODELS, Message, Prompt, Sampling
 from seed_envs.errors import ConfigError, DataError, MissingDependency, SeedError
 from seed_envs.vector import Failure
 
@@ -218,6 +219,41 @@ def test_images_are_refused(made: Made) -> None:
     assert policy.sees is False
     with pytest.raises(ConfigError, match=r"vllm:.* is a text model, and the prompt holds 1 image"):
         policy.prompt(chat("<image>", np.zeros((8, 8, 3), np.uint8)))
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_goes_on_behind_the_very_tokens_that_were_sampled(made: Made, text_model: Any) -> None:
+    policy = made()
+    begun = policy.prompt((Message("user", "Your task is to: win"),))
+    (reply,) = policy.generate([begun], Sampling(max_tokens=6), [3])
+    said, end = reply.token_ids, text_model.tokenizer.eos_token_id
+    chat = (*begun.chat, Message("assistant", reply.text), Message("user", "You see a lamp."))
+    after = policy.extend(begun, said, chat)
+    assert (after.chat, after.ids) == (chat, text_model.extend(begun, said, chat).ids)
+    start = len(begun.ids)
+    assert after.ids[: start + len(said)] == begun.ids + said and after.replies == ((start, start + len(said)),)
+    ended = policy.extend(begun, (*said, end), chat)  # the template's own end of a reply is not written twice
+    assert ended.ids == after.ids and ended.replies == ((start, start + len(said) + 1),)
+    (again,) = policy.generate([after], Sampling(max_tokens=6), [4])
+    (scores,) = text_model.score([after], [again.token_ids])
+    assert np.allclose(again.logp, scores, atol=1e-4)
+
+
+def test_it_plays_a_conversation_whose_prompts_only_grow(made: Made) -> None:
+    policy, asked = made(), list[Prompt]()
+    real = policy.generate
+
+    def generate(prompts: Any, *how: Any) -> Any:
+        asked.extend(prompts)
+        return real(prompts, *how)
+
+    policy.generate = generate
+    first, second = played(policy, language(), turns=2)
+    for episode, (before, after) in ((first, asked[::2]), (second, asked[1::2])):
+        assert after.ids[: len(before.ids)] == before.ids and before.replies == ()
+        assert [after.ids[a:b] for a, b in after.replies] == [episode.turns[0].token_ids]
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.html.reading import RunFiles
 from harness.runs import IMAGES, RECORDS
 from harness.summary import Row
 from seed_agent.trajectory import OUTCOMES
 
+T = TypeVar("T")
 MAX_EPISODES = 5_000
 MAX_BYTES = 64_000_000
 """Above either, the page holds episodes evenly spaced over the sorted list, and says so."""
@@ -50,8 +51,14 @@ class Packed:
     """Base64 of zlib of JSON: the turns of ``CHUNK`` episodes each, in the order of the index."""
     images: tuple[str, ...]
     """Base64 PNG files, one a line, ``IMAGE_PACK`` each; empty lines where a file is missing."""
-    embedded: int
+    rows: tuple[Row, ...]
+    """The episodes embedded."""
     total: int
+
+    @property
+    def embedded(self) -> int:
+        """How many episodes are embedded."""
+        return len(self.rows)
 
     @property
     def size(self) -> int:
@@ -71,14 +78,15 @@ def pack(run: RunFiles) -> Packed:
     """Pack the episodes of ``run``: all of them, or as many as the limits allow."""
     count = min(len(run.rows), MAX_EPISODES)
     while True:
-        packed = _pack(run, _spaced(run.rows, count))
+        packed = _pack(run, spaced(run.rows, count))
         if packed.size <= MAX_BYTES or count <= 1:
             return packed
         count = max(1, int(0.95 * count * MAX_BYTES / packed.size))
 
 
-def _spaced(rows: Sequence[Row], count: int) -> list[Row]:
-    return [rows[i * len(rows) // count] for i in range(count)]
+def spaced(items: Sequence[T], count: int) -> list[T]:
+    """Return ``count`` of ``items``, evenly spaced."""
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def _pack(run: RunFiles, rows: Sequence[Row]) -> Packed:
@@ -87,14 +95,14 @@ def _pack(run: RunFiles, rows: Sequence[Row]) -> Packed:
     splits, categories = (
         sorted(dict.fromkeys(names)) for names in ((r.key[0] for r in rows), (r.category for r in rows))
     )
-    for row, record in zip(rows, _records(run, rows), strict=True):
+    for row, record in zip(rows, records(run, rows), strict=True):
         chunk.append(_episode(record, images))
         index.append(_index_row(row, record, splits, categories))
         if len(chunk) == CHUNK:
-            chunks.append(_compress(chunk))
+            chunks.append(compress(chunk))
             chunk = []
     if chunk:
-        chunks.append(_compress(chunk))
+        chunks.append(compress(chunk))
     if len(dict.fromkeys(row[-1] for row in index)) == 1:  # it tells no task from another
         index = [[*row[:-1], ""] for row in index]
     about = {
@@ -106,10 +114,10 @@ def _pack(run: RunFiles, rows: Sequence[Row]) -> Packed:
         "columns": COLUMNS,
         "rows": index,
     }
-    return Packed(script_json(about), tuple(chunks), images.packs(), len(rows), len(run.rows))
+    return Packed(script_json(about), tuple(chunks), images.packs(), tuple(rows), len(run.rows))
 
 
-def _records(run: RunFiles, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+def records(run: RunFiles, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Yield the record of each row; they were validated when they were indexed."""
     if not run.rows:
         return
@@ -196,8 +204,9 @@ class _Images:
         return tuple("\n".join(self._contents[start : start + IMAGE_PACK]) for start in starts)
 
 
-def _compress(episodes: Sequence[Mapping[str, Any]]) -> str:
-    text = json.dumps(episodes, ensure_ascii=False, separators=(",", ":"))
+def compress(value: object) -> str:
+    """Return base64 of zlib of JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 5)).decode()
 
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from harness.html.packing import LABELS, Packed, pack
 from harness.html.reading import RunFiles
 from harness.html.rendering import origin, render_page
+from harness.html.screens import pack_screens
 from harness.table import percent
 
 RATES = {
@@ -22,21 +23,27 @@ RATES = {
 def render(run: RunFiles) -> bytes:
     """Return the page of ``run``: a pure function of its files."""
     packed = pack(run)
+    screens = pack_screens(run, packed.rows)
     return render_page(
         "report",
         script="report.js",
+        framed_style=screens.style,
         config=run.state["config"],
+        protocol=run.summary["protocol"],
         complete=run.complete,
         warnings=list(_warnings(run)),
-        left_out=_left_out(packed),
+        left_out=[note for note in (_left_out(packed), screens.note) if note],
         cards=[_card(name, run) for name in run.planned],
         table={name: run.summary["splits"][name] for name in run.planned} if run.complete else {},
         provenance=_provenance(run),
+        notices=run.notices,
+        ceilings=run.ceilings,
         embedded=packed.embedded,
         # Safe between script tags as they are: JSON without "<", and base64.
         index=Markup(packed.index),
         chunks=[Markup(chunk) for chunk in packed.chunks],
         images=[Markup(images) for images in packed.images],
+        screens=[Markup(chunk) for chunk in screens.chunks],
     )
 
 
@@ -96,9 +103,10 @@ def _card(name: str, run: RunFiles) -> dict[str, Any]:
         "n": split["n"],
         "planned": planned,
         "n_tasks": split["n_tasks"],
-        "attempts": split["attempts"],
+        "attempts": split["attempts"] if split["pass_at"] or split["attempts"] == 1 else f"up to {split['attempts']}",
         "result": split if run.complete else None,
         "passes": _passes(split),
+        "ceiling": run.ceilings.get(name),
         "health": health,
         "outcomes": [(outcome, LABELS[outcome], count) for outcome, count in outcomes.items()],
     }
@@ -114,7 +122,7 @@ def _passes(split: Mapping[str, Any]) -> str:
 def _provenance(run: RunFiles) -> dict[str, Any]:
     """Return what a reader needs to get the same result again, and to see that it is the same."""
     state = run.state
-    shown = {"config", "options", "provenance"}
+    shown = {"config", "options", "provenance", "ceilings"}
     return origin(
         state["provenance"],
         made="Played",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.protocol import FULL
 from harness.runs import RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row, merge, summarise_rows, to_bytes
 from seed_agent.trajectory import read_line
@@ -28,6 +29,10 @@ class RunFiles:
     """Episodes per split that the run is to have."""
     torn: bool
     """Whether the last line was not written whole; it does not count."""
+    notices: tuple[str, ...]
+    """What its results have to be read with, as the environment said when it was played."""
+    ceilings: dict[str, Any]
+    """Of ``harness.ceilings``: the splits of which some tasks cannot reach 1."""
     altered: bool
     """Whether there is a ``summary.json`` that says something else than the records."""
 
@@ -56,10 +61,12 @@ def read(folder: Path) -> RunFiles:
         )
     try:
         planned = _planned(state["config"])
-    except (AttributeError, KeyError, TypeError) as error:
+        protocol = str(state["config"].get("protocol", {"name": FULL})["name"])
+        notices, ceilings = _stated(state)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / RUN} is damaged ({type(error).__name__}: {error}); play the run again") from None
     rows, offsets, torn = _read_records(folder / RECORDS)
-    summary = summarise_rows(rows.values(), planned=sum(planned.values()))
+    summary = summarise_rows(rows.values(), planned=sum(planned.values()), protocol=protocol)
     path = folder / SUMMARY
     return RunFiles(
         folder=folder,
@@ -69,6 +76,8 @@ def read(folder: Path) -> RunFiles:
         summary=summary,
         planned=planned,
         torn=torn,
+        notices=notices,
+        ceilings=ceilings,
         altered=path.exists() and path.read_bytes() != to_bytes(summary),
     )
 
@@ -78,7 +87,20 @@ def _planned(config: dict[str, Any]) -> dict[str, int]:
     for key in ("id", "version", "kwargs"):
         config["env"][key]
     config["policy"], config["max_turns"]
-    return {name: split["tasks"] * config["attempts"] for name, split in config["splits"].items()}
+    return {
+        name: int(split.get("episodes", split["tasks"] * config["attempts"]))
+        for name, split in config["splits"].items()
+    }
+
+
+def _stated(state: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return notices and ceilings, having seen that a page can show them."""
+    ceilings = dict(state.get("ceilings", {}))
+    for split in ceilings.values():
+        split["n"] + split["below"]
+        for best in (split, split["macro"], *split["categories"].values()):
+            float(best["success"]) + float(best["score"])
+    return tuple(map(str, state.get("notices", ()))), ceilings
 
 
 def _read_records(path: Path) -> tuple[dict[Key, Row], dict[Key, int], bool]:

@@ -11,27 +11,36 @@ import jinja2
 from markupsafe import Markup
 
 from harness.html.packing import visible
-from harness.table import number, percent
+from harness.table import ceiling, number, percent
 from seed_envs.seeding import canonical
 
 _HERE = Path(__file__).parent
 
 
-def render_page(template: str, *, script: str | None = None, **values: Any) -> bytes:
+def render_page(
+    template: str,
+    *,
+    script: str | None = None,
+    styles: Sequence[str] = ("report.css",),
+    framed_style: str = "",
+    **values: Any,
+) -> bytes:
     """Return a self-contained page; nothing but its own style and script can run in it.
 
     Args:
         template: A file of ``templates``, without ``.html.jinja``.
         script: The file beside this one that the page runs, if any.
+        styles: The files beside this one that it looks by.
+        framed_style: The style sheet that documents in its frames may have; they inherit its policy.
         values: What the template shows; texts are escaped.
     """
-    style = _asset("report.css")
+    style = "".join(map(_asset, styles))
     code = None if script is None else _asset(script)
+    allowed = " ".join(map(_csp_hash, filter(None, (style, framed_style))))
     runs = "" if code is None else f"script-src {_csp_hash(code)}; "
     page = _template(f"{template}.html.jinja").render(
         **values,
-        csp=f"default-src 'none'; {runs}style-src {_csp_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
+        csp=f"default-src 'none'; {runs}style-src {allowed}; img-src data:; base-uri 'none'; form-action 'none'",
         script=None if code is None else Markup(code),
         style=Markup(style),
     )
@@ -48,7 +57,7 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters |= {"percent": percent, "number": number}
+    environment.filters |= {"percent": percent, "number": number, "ceiling": ceiling}
     return environment.get_template(name)
 
 

@@ -28,25 +28,33 @@
 
   // --- embedded data ---------------------------------------------------------------------------
 
-  const unpacked = new Map(); // chunk number -> promise of its episodes
+  const unpacked = new Map(); // id of a script -> promise of what it holds
   const packs = new Map(); // image pack number -> base64 texts
 
   function bytes(base64) {
     return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   }
 
-  function chunk(number) {
-    if (!unpacked.has(number)) {
-      const stream = new Blob([bytes($(`chunk-${number}`).textContent)]).stream();
+  function unpack(id) {
+    if (!unpacked.has(id)) {
+      const stream = new Blob([bytes($(id).textContent)]).stream();
       const text = new Response(stream.pipeThrough(new DecompressionStream("deflate"))).text();
-      unpacked.set(number, text.then(JSON.parse));
+      unpacked.set(id, text.then(JSON.parse));
     }
-    return unpacked.get(number);
+    return unpacked.get(id);
   }
 
   async function details(episode) {
-    const members = await chunk(Math.floor(episode.number / data.chunk));
+    const members = await unpack(`chunk-${Math.floor(episode.number / data.chunk)}`);
     return members[episode.number % data.chunk];
+  }
+
+  /** Return the documents a person would have seen, in each turn and at the end; fewer or none where there are not. */
+  async function screens(episode) {
+    const id = `screens-${Math.floor(episode.number / data.chunk)}`;
+    if (!$(id)) return [];
+    const { documents, of } = await unpack(id);
+    return of[episode.number % data.chunk].map((number) => documents[number]);
   }
 
   /** Return the data URI of an image, nothing when its file was missing. */
@@ -149,10 +157,10 @@
       if (to > from) parts.append(kind ? el("span", { className: kind }, text.slice(from, to)) : text.slice(from, to));
       from = to;
     };
-    for (const tag of text.matchAll(/<\s*(\/?)\s*(think|action)\s*>/gi)) {
+    for (const tag of text.matchAll(/<\s*(\/?)\s*(think|action|search|answer)\s*>/gi)) {
       add(tag.index, inside);
       add(tag.index + tag[0].length, "tag");
-      inside = tag[1] ? "" : tag[2].toLowerCase();
+      inside = tag[1] ? "" : tag[2].toLowerCase() === "think" ? "think" : "action";
     }
     add(text.length, inside);
     return parts;
@@ -169,6 +177,28 @@
       observation.text ? el("pre", {}, observation.text) : null);
   }
 
+  /** A button that opens a document in a frame in which nothing can run, and closes it again. */
+  function screen(content, where) {
+    if (!content) return null;
+    const box = el("div", { className: "screen" });
+    const button = el("button", { type: "button", ariaExpanded: "false" }, "Show the page");
+    button.addEventListener("click", () => {
+      const open = button.ariaExpanded === "true";
+      if (open) {
+        box.querySelector("iframe").remove();
+      } else {
+        const frame = el("iframe", { title: `The page ${where}` });
+        frame.setAttribute("sandbox", "");
+        frame.srcdoc = content;
+        box.append(frame);
+      }
+      button.ariaExpanded = String(!open);
+      button.textContent = open ? "Show the page" : "Hide the page";
+    });
+    box.append(button);
+    return box;
+  }
+
   function flags(turn) {
     const found = [[!turn.wellFormed, "ill-formed"], [turn.cut, "reply cut off"],
       [turn.admissible === false, "inadmissible"], [turn.effective === false, "no effect"]];
@@ -178,12 +208,13 @@
     return why ? [...marks, el("span", { className: "reason" }, why)] : marks;
   }
 
-  function drawTurn(turn, i) {
+  function drawTurn(turn, i, page) {
     const scripted = turn.reply === turn.action; // a scripted policy replies with the action itself
     const tokens = turn.tokens === null ? null : el("span", {}, plural(turn.tokens, "token"));
     return el("li", { className: "turn" },
       el("h4", {}, `Turn ${i + 1}`),
       seen(turn.seen, `in turn ${i + 1}`),
+      screen(page, `in turn ${i + 1}`),
       scripted ? null : reply(turn.reply),
       el("p", { className: "acted" },
         turn.action ? el("code", {}, turn.action) : el("em", {}, "no action"),
@@ -212,12 +243,12 @@
   async function drawEpisode(episode) {
     let parts;
     try {
-      const found = await details(episode);
+      const [found, pages] = await Promise.all([details(episode), screens(episode)]);
       const end = found.final === null
         ? el("p", { className: "note" }, "Nothing was seen after the last action.")
         : seen(found.final, "at the end");
-      parts = [heading(episode, found), el("ol", { className: "turns" }, ...found.turns.map(drawTurn),
-        el("li", { className: "turn end" }, el("h4", {}, "End"), end))];
+      parts = [heading(episode, found), el("ol", { className: "turns" }, ...found.turns.map((turn, i) => drawTurn(turn, i, pages[i])),
+        el("li", { className: "turn end" }, el("h4", {}, "End"), end, screen(pages[found.turns.length], "at the end")))];
     } catch (error) {
       parts = [el("p", { className: "warning" }, "This episode cannot be unpacked here: it needs a browser of 2023 "
         + `or later (DecompressionStream). It is in trajectories.jsonl. ${error}`)];

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from seed_agent.backends.hf_load import Placement, load, load_model, place, weights_sha256
 from seed_agent.backends.hf_model import Network, Row, join
-from seed_agent.backends.hf_render import Renderer
+from seed_agent.backends.hf_render import Renderer, Rendering
 from seed_agent.backends.hf_vision import MIN_PIXELS, Vision, vision_of
 from seed_agent.backends.reply import SpecOptions, Writer, check_sampling, end_tokens, too_long
-from seed_agent.policy import Chat, Completion, Prompt, Sampling
+from seed_agent.policy import Completion, Prompt, Sampling
 from seed_envs.errors import ConfigError
 from seed_envs.vector import Failure
 
@@ -56,7 +56,7 @@ def make(rest: str) -> "HFPolicy":
     return policy
 
 
-class HFPolicy:
+class HFPolicy(Rendering):
     """A transformers model that plays and scores.
 
     **Text and tokens.** ``token_ids`` are exactly what was sampled, the end-of-sequence token
@@ -108,22 +108,6 @@ class HFPolicy:
     def parameters(self) -> int:
         """How many parameters the model has."""
         return sum(parameter.numel() for parameter in self.model.parameters())
-
-    def prompt(self, chat: Chat) -> Prompt:
-        """Render ``chat`` with the model's own template; the ids hold every image token.
-
-        Raises:
-            ConfigError: when the model or its template cannot show the chat.
-        """
-        return Prompt(chat, self.renderer.ids(chat))
-
-    def extend(self, prompt: Prompt, reply: Sequence[int], chat: Chat) -> Prompt:
-        """Return the prompt of ``chat``: ``prompt``'s, and behind it a reply and a message; see `Renderer.extend`.
-
-        Raises:
-            ConfigError: when the model or its template cannot show the chat.
-        """
-        return self.renderer.extend(prompt, reply, chat, self._ends)
 
     def generate(
         self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]

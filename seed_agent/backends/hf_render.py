@@ -205,3 +205,26 @@ class Renderer:
         while common < min(len(head), len(between)) and head[-common - 1] == between[-common - 1]:
             common += 1
         return head[: len(head) - common].replace(self.tokenizer.bos_token or "\0", "").strip()
+
+
+class Rendering:
+    """What policies of a model at hand share: prompts in its own template, as token ids."""
+
+    renderer: Renderer
+    _ends: frozenset[int]
+
+    def prompt(self, chat: Chat) -> Prompt:
+        """Render ``chat`` with the model's own template; the ids hold every image token.
+
+        Raises:
+            ConfigError: when the model or its template cannot show the chat.
+        """
+        return Prompt(chat, self.renderer.ids(chat))
+
+    def extend(self, prompt: Prompt, reply: Sequence[int], chat: Chat) -> Prompt:
+        """Return the prompt of ``chat``: ``prompt``'s, and behind it a reply and a message; see `Renderer.extend`.
+
+        Raises:
+            ConfigError: when the model or its template cannot show the chat.
+        """
+        return self.renderer.extend(prompt, reply, chat, self._ends)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from seed_agent.backends.hf_load import DTYPES, Placement, complaint, load, place, quiet, source_of
-from seed_agent.backends.hf_render import Renderer
+from seed_agent.backends.hf_render import Renderer, Rendering
 from seed_agent.backends.reply import SpecOptions, Writer, check_sampling, end_tokens, too_long
 from seed_agent.backends.vllm_engine import MEMORY, EngineOptions, files_sha256, library, shut_down, start, sync
-from seed_agent.policy import Chat, Completion, Prompt, Sampling
+from seed_agent.policy import Completion, Prompt, Sampling
 from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.vector import Failure
 
@@ -90,7 +90,7 @@ def _files(name: str) -> tuple[str, Any, Any, Any]:
     return source, config, tokenizer, generation
 
 
-class VLLMPolicy:
+class VLLMPolicy(Rendering):
     """A text model on vLLM that plays and scores.
 
     **Text and tokens** are those of ``HFPolicy``: the very ids sampled with the token that ended the
@@ -135,22 +135,6 @@ class VLLMPolicy:
         self.renderer = Renderer(name, tokenizer, kind="vllm")
         self._ends = end_tokens(generation_config, tokenizer)
         self._placement, self._architecture, self._source = placement, architecture, source
-
-    def prompt(self, chat: Chat) -> Prompt:
-        """Render ``chat`` with the model's own template.
-
-        Raises:
-            ConfigError: when the template cannot show the chat, or it holds images.
-        """
-        return Prompt(chat, self.renderer.ids(chat))
-
-    def extend(self, prompt: Prompt, reply: Sequence[int], chat: Chat) -> Prompt:
-        """Return the prompt of ``chat``: ``prompt``'s, and behind it a reply and a message; see `Renderer.extend`.
-
-        Raises:
-            ConfigError: when the model or its template cannot show the chat.
-        """
-        return self.renderer.extend(prompt, reply, chat, self._ends)
 
     def generate(
         self, prompts: Sequence[Prompt], sampling: Sampling, seeds: Sequence[int]

@@ -32,6 +32,10 @@ Fits = Callable[[Chat], bool]
 
 MAX_CHARS = 48_000
 """Characters of a prompt where tokens cannot be counted; the published limit is 16,384 tokens."""
+PAGE_HEAD, PAGE_TAIL = 300, 130
+"""Characters that stay of a long observation, from its beginning and its end, where not everything fits."""
+
+_SAME_TASK = "[the task]"
 
 TASKS = {"sokoban": INSTRUCTION}
 """The task by kind of environment, where its observations do not state it."""
@@ -85,6 +89,8 @@ class Analysis:
     """Steps of the episode."""
     elided: int
     """Steps left out."""
+    shortened: int
+    """Steps shown with a part of their observation."""
     markers: int
     """Chat markers neutralised in what the prompt shows."""
 
@@ -148,8 +154,10 @@ def analyze(
     """Return the prompt that asks for the skill of ``episode``: one user message.
 
     Steps count from 0 and show the environment's own observation, the full reply and whether the
-    action was valid. A prompt that does not fit loses whole steps from its middle, as few as
-    possible, and says so; instruction, first and last step stay.
+    action was valid. In a prompt that does not fit, long observations (pages of a shop) lose their
+    middle and the task, which stands above, is not repeated in them. Where that is not enough,
+    whole steps go from the middle, as few as possible. The prompt says what is missing;
+    instruction, first and last step stay.
 
     Args:
         episode: What was played.
@@ -167,7 +175,12 @@ def analyze(
         check_train(episode)
     if images is None and any(turn.observation.images for turn in episode.turns):
         raise ConfigError(f"the episodes of task {episode.task_id} have images; pass a loader, such as png_loader()")
-    writer = _Writer(episode, cache(images) if images else None, step_skills)
+    load = cache(images) if images else None
+    for shorten in (False, True):
+        writer = _Writer(episode, load, step_skills, shorten=shorten)
+        whole = writer.write(writer.steps)
+        if fits(whole.chat):
+            return whole
     found = _most_steps(writer, fits)
     if found is None:
         raise EpisodeTooLong(
@@ -179,9 +192,6 @@ def analyze(
 
 def _most_steps(writer: "_Writer", fits: Fits) -> Analysis | None:
     """Return the prompt with the most steps that fits, found by bisection; None when not even two do."""
-    whole = writer.write(writer.steps)
-    if fits(whole.chat):
-        return whole
     best, low, high = None, min(2, writer.steps), writer.steps - 1
     while low <= high:
         middle = (low + high) // 2
@@ -193,13 +203,23 @@ def _most_steps(writer: "_Writer", fits: Fits) -> Analysis | None:
     return best
 
 
+def _shortened(observation: str, task: str) -> str:
+    """Return an observation without the task and, where it is long, without its middle."""
+    text = observation.replace(task, _SAME_TASK) if len(task) > len(_SAME_TASK) else observation
+    left_out = len(text) - PAGE_HEAD - PAGE_TAIL
+    mark = f"[... {left_out} characters are left out ...]"
+    return f"{text[:PAGE_HEAD]} {mark} {text[-PAGE_TAIL:]}" if left_out > len(mark) else text
+
+
 class _Writer:
     """Writes one episode out, with all of its steps or fewer."""
 
-    def __init__(self, episode: Episode, images: ImageLoader | None, step_skills: int) -> None:
+    def __init__(self, episode: Episode, images: ImageLoader | None, step_skills: int, *, shorten: bool) -> None:
         self.episode, self.images, self.step_skills = episode, images, step_skills
         self.steps = len(episode.turns)
-        texts = [turn.observation.text for turn in episode.turns]
+        seen = [turn.observation.text for turn in episode.turns]
+        texts = [_shortened(text, episode.instruction) for text in seen] if shorten else seen
+        self._cut = {i for i in range(self.steps) if texts[i] != seen[i]}
         self._plain = [(neutralise(o, reply_tags=False), neutralise(t.reply, reply_tags=False))
                        for o, t in zip(texts, episode.turns, strict=True)]  # fmt: skip
         self._same_text = len(set(texts)) == 1
@@ -221,7 +241,8 @@ class _Writer:
         )
         pixels = [self.images(image.file_sha256) for i in shown for image in self._images(i)] if self.images else []
         markers = sum(count for i in shown for _, count in self._plain[i])
-        return Analysis((Message("user", text, tuple(pixels)),), self.steps, len(left_out), markers)
+        cut = len(self._cut.intersection(shown))
+        return Analysis((Message("user", text, tuple(pixels)),), self.steps, len(left_out), cut, markers)
 
     def _images(self, i: int) -> tuple[Image, ...]:
         return self.episode.turns[i].observation.images

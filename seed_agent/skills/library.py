@@ -19,7 +19,7 @@ _FOLDER = Path(__file__).parent / "library"
 
 LIBRARIES: Registry[Path] = Registry("skill library")
 """Folders by kind of environment; a third party adds its own."""
-for _kind in ("alfworld", "sokoban"):
+for _kind in ("alfworld", "searchqa", "sokoban", "webshop"):
     LIBRARIES.add(_kind, _FOLDER / _kind)
 
 _Rules = tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]
@@ -36,12 +36,12 @@ def skill_for(env_kind: str, category: str, task_id: str = "") -> str:
     """Return the skill for a task: the general section and those of its category, one a line.
 
     Args:
-        env_kind: As presets call it: ``alfworld``, ``sokoban``.
+        env_kind: As presets call it: ``alfworld``, ``searchqa``, ``sokoban``, ``webshop``.
         category: The task's category, or the name of a section, such as ``heat``.
         task_id: Where given, it may add sections: a Sokoban id tells size and boxes.
 
     Returns:
-        Never an empty text.
+        Never an empty text, and never a task's answer: sections know the kind of task alone.
 
     Raises:
         UnknownName: when there is no library for the kind or nothing is known of the category.

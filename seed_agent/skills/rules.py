@@ -6,7 +6,7 @@ from itertools import groupby
 
 from seed_agent.skills.analyzer import check_train, outcome_label, task_description
 from seed_agent.skills.annotators import Options
-from seed_agent.skills.rules_games import GAMES
+from seed_agent.skills.rules_games import GAMES, Game
 from seed_agent.skills.skill import ParseFailure, Skill
 from seed_agent.skills.text import clean, is_trivial
 from seed_agent.trajectory import Episode, Turn
@@ -88,27 +88,32 @@ def _workflow(episode: Episode) -> str:
 def _avoidance(episode: Episode) -> str:
     """Return the gravest mistakes as rules; what the game says comes before what holds everywhere."""
     game = GAMES.get(preset_for(episode.env.id).kind)
-    lessons = [*(game.mistakes(episode) if game else ()), *_mistakes(episode)][:_MOST_LESSONS]
+    lessons = [*(game.mistakes(episode) if game else ()), *_mistakes(episode, game)][:_MOST_LESSONS]
     if not lessons:
         rule = game.rule(episode) if game else "Decide first what the goal still needs, then act on it."
         lessons = [f"The turns ran out before the goal was reached: do not try things out. {rule}"]
     return " ".join(lessons)
 
 
-def _mistakes(episode: Episode) -> Iterator[str]:
+def _mistakes(episode: Episode, game: Game | None) -> Iterator[str]:
     """Yield the mistakes that any record shows."""
     turns = episode.turns
+
+    def told(turn: Turn) -> str:
+        return game.told(turn, episode) if game else turn.action
+
     cut = sum(turn.stop_reason == "length" for turn in turns)
     if cut:
         yield f"Think more briefly: {cut} replies were cut off before they named an action."
     elif ill := sum(not turn.format_ok for turn in turns):
         yield f"Close the thought, then name exactly one action in its tags: {ill} replies were not well-formed."
-    refused = [turn.action for turn in turns if turn.format_ok and turn.admissible is False]
+    refused = [turn for turn in turns if turn.format_ok and turn.admissible is False]
     if refused:
-        yield f"Use only actions that are offered: '{refused[0]}' was refused."
-    for (_, action), count in Counter((_shown(turn), turn.action) for turn in turns).most_common(1):
-        if count >= _LOOP and action and len({_shown(turn) for turn in turns}) > 1:
-            yield f"Do not go in circles: '{action}' was chosen {count} times in the same situation."
+        yield f"Use only actions that are offered: '{told(refused[0])}' was refused."
+    first = {(_shown(turn), turn.action): turn for turn in reversed(turns)}
+    for situation, count in Counter((_shown(turn), turn.action) for turn in turns).most_common(1):
+        if count >= _LOOP and situation[1] and len({_shown(turn) for turn in turns}) > 1:
+            yield f"Do not go in circles: '{told(first[situation])}' was chosen {count} times in the same situation."
 
 
 def _shown(turn: Turn) -> tuple[str, ...]:

@@ -4,9 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from seed_agent.trajectory import Episode
+from seed_agent.skills import rules_search, rules_shop
+from seed_agent.trajectory import Episode, Turn
 from seed_envs.errors import DataError
 from seed_envs.sokoban.engine import Room, State, cells, parse
+
+
+def _verbatim(turn: Turn, episode: Episode) -> str:
+    return turn.action
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Game:
     """The actions of a success that mattered, in order."""
     mistakes: Callable[[Episode], Iterator[str]]
     """The mistakes of a failure as rules of avoidance, the gravest first."""
+    told: Callable[[Turn, Episode], str] = _verbatim
+    """How an action is quoted, where the action itself would give the solution away."""
 
 
 def _done(episode: Episode) -> list[str]:
@@ -137,5 +144,7 @@ def _cornered(room: Room, state: State) -> bool:
 GAMES = {
     "alfworld": Game(_alfworld_rule, _alfworld_actions, _alfworld_mistakes),
     "sokoban": Game(_sokoban_rule, _done, _sokoban_mistakes),
+    "webshop": Game(rules_shop.rule, rules_shop.key_actions, rules_shop.mistakes, rules_shop.told),
+    "searchqa": Game(rules_search.rule, rules_search.key_actions, rules_search.mistakes, rules_search.told),
 }
 """By kind of environment; a third party may add its own."""

@@ -28,13 +28,11 @@ from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.files import write_atomically
+from seed_envs.parsing import blocks
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
 
 CARD = "card.json"
-TAGS = ("<think>", "</think>", "<action>", "</action>")
-"""A token each, so that replies are short."""
-
 Report = Callable[[Mapping[str, Any]], None]
 
 
@@ -59,20 +57,37 @@ BASES = {
     "alfworld": Base(
         "seed_envs/ALFWorld-v0",
         "alfworld/micro",
-        Recipe(noise=0.2, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
+        Recipe(noise=0.2, vain=0.4, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
         FitPlan(epochs=2, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "sokoban": Base(
         "seed_envs/Sokoban-v0",
         "sokoban/micro",
-        Recipe(noise=0.45, imperfect=1, skilled=300, analyses=60, analysis_chars=4_000),
+        Recipe(noise=0.45, imperfect=2, skilled=300, analyses=60, analysis_chars=4_000),
         FitPlan(epochs=3, lr=2e-3, batch=32, warmup=0.05, micro_tokens=4_096),
         env_args=(("observation", "rgb"),),
         vision=True,
         vocab=768,
     ),
+    "webshop": Base(
+        "seed_envs/WebShop-v0",
+        "webshop/micro",
+        Recipe(noise=0.2, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=4, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+    ),
+    "searchqa": Base(
+        "seed_envs/SearchQA-v0",
+        "searchqa/micro",
+        Recipe(noise=0.15, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=4, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+    ),
 }
 """By kind of environment; a third party adds its own."""
+
+
+def tags_of(kind: str) -> tuple[str, ...]:
+    """Return the tags of a reply; each is a token, so that replies are short."""
+    return tuple(text for name in ("think", *blocks(kind)) for text in (f"<{name}>", f"</{name}>"))
 
 
 def base_of(kind: str) -> Base:
@@ -94,7 +109,7 @@ def build_base(
     A finished folder is returned as it is; an unfinished one is built anew (minutes).
 
     Args:
-        env_kind: ``alfworld`` or ``sokoban``.
+        env_kind: One of ``BASES``.
         out: The folder, to be named ``hf:OUT``.
         seed: Of the weights, the play and the order of fitting.
         report: Told ``{"part": ..., ...}`` as parts end.
@@ -157,7 +172,7 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     build = build_vision_model if base.vision else build_text_model
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
     loaded = load_model(str(folder), Placement("cpu", "float32", "tiny models are built on the CPU"))
-    loaded.tokenizer.add_tokens(list(TAGS))
+    loaded.tokenizer.add_tokens(list(tags_of(get_preset(base.language).kind)))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loaded.model.resize_token_embeddings(len(loaded.tokenizer), mean_resizing=False)

@@ -113,9 +113,9 @@ def restore(folder: Path, model: Any, optimizer: Any, *, digest: str = "") -> di
         held = load("torch").load(folder / OPTIMIZER, map_location=model.device, weights_only=True)
         optimizer.load_state_dict(held)
     except Exception as error:  # the one boundary to files of any state
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise DataError(
-            f"{folder} is torn or a checkpoint of another model ({first[:160]}); remove it or choose another --out"
+            f"{folder} is torn or a checkpoint of another model ({reason}); remove it or choose another --out"
         ) from error
     if weights_sha256(model) != state.get("weights_sha256"):
         raise DataError(f"the weights in {folder} are not those that were saved; remove it and repeat the command")

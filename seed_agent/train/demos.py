@@ -15,9 +15,11 @@ from seed_agent.skills.insert import insert_into_chat
 from seed_agent.skills.library import skill_for
 from seed_agent.skills.rules import RulesAnnotator
 from seed_agent.skills.skill import Skill
+from seed_agent.train.readers import READERS
 from seed_agent.train.rollouts import ImageStore, Stage
 from seed_agent.train.samples import Played
 from seed_envs.errors import SeedError, UnknownName
+from seed_envs.parsing import write_block
 from seed_envs.seeding import Draws
 from seed_envs.tasks import Task
 from seed_envs.vector import Failure, GroupVectorEnv
@@ -35,10 +37,6 @@ _PURPOSE = {
     "cool": "cool {1}",
     "use": "use {1}",
 }
-
-
-_VAIN = 0.4
-"""Share of random actions that reach for what is not there, in a household."""
 
 
 class BrokenDemonstration(SeedError):
@@ -90,21 +88,23 @@ SCENES = {"sokoban": "board"}
 class Demonstrator:
     """Follows the environment's plan, except for a share of actions drawn at random, and says why."""
 
-    def __init__(self, player: ChatPlayer, noise: float, search: float = 0.0) -> None:
+    def __init__(self, player: ChatPlayer, noise: float, search: float = 0.0, vain: float = 0.0) -> None:
         """Speak through ``player``'s prompts.
 
         Take a random action with probability ``noise``. Where the plan goes for a thing that was not
         seen, look somewhere else first with probability ``search``: a player who always finds at
-        once teaches that things are wherever one goes.
+        once teaches that things are wherever one goes. ``vain`` is the share of random actions that
+        reach for what is wanted where it is not.
 
         Raises:
             UnknownName: when there are no thoughts for the player's kind of environment.
         """
         kind = player.language.preset.kind
-        if kind not in THINKERS:
-            raise UnknownName("kind of demonstration", kind, THINKERS)
-        self.player, self.noise, self.search = player, noise, search
-        self.thinker, self.scene = THINKERS[kind], SCENES.get(kind)
+        if kind not in THINKERS and kind not in READERS:
+            raise UnknownName("kind of demonstration", kind, [*THINKERS, *READERS])
+        self.player, self.noise, self.search, self.vain = player, noise, search, vain
+        self.thinker, self.scene = THINKERS.get(kind, think_household), SCENES.get(kind)
+        self.reader = READERS.get(kind)
         self.name = f"scripted:demonstrator:{noise:g}"
 
     def act(self, situations: Sequence[Situation], envs: GroupVectorEnv) -> list[Decision | Failure]:
@@ -115,20 +115,26 @@ class Demonstrator:
             scenes = envs.run((s.row, self.scene, (), {}) for s in situations)
         return [self._decide(*given) for given in zip(situations, plans, scenes, strict=True)]
 
-    def _decide(self, situation: Situation, plan: "list[str] | Failure", scene: str) -> Decision | Failure:
+    def _decide(self, situation: Situation, plan: "list[str] | Failure", scene: "str | Failure") -> Decision | Failure:
+        if isinstance(scene, Failure):  # what cannot be looked at cannot be thought about
+            return scene
         draws = Draws("demonstration", situation.seed, len(situation.turns))
         known = [] if isinstance(plan, Failure) else plan
+        if self.reader is not None:
+            return self._decision(situation, *self.reader(situation, known, draws, draws.chance(self.noise)))
         drawn = draws.chance(self.noise) or not known
         hidden = self.player.language.preset.hidden_actions
         offered = [a for a in situation.info["admissible_actions"] or [] if a not in hidden and a[:8] != "examine "]
         action = draws.choice(offered) if drawn else known[0]
-        if drawn and draws.chance(_VAIN):
+        if drawn and self.vain and draws.chance(self.vain):
             action = _vain(known, situation) or action
         if not drawn and self.search and _is_search(known) and draws.chance(self.search):
             action = draws.choice(_places(situation, offered) or offered)
-        thought = self.thinker(known, drawn, scene)
+        return self._decision(situation, self.thinker(known, drawn, scene), action)
+
+    def _decision(self, situation: Situation, thought: str, action: str) -> Decision:
         prompt = self.player.render(situation, min(self.player.language.preset.history, len(situation.turns)))
-        reply = f"<think>{thought}</think><action>{action}</action>"
+        reply = f"<think>{thought}</think>{write_block(action, self.player.language.preset.kind)}"
         return Decision(reply=reply, action=action, stop_reason="scripted", prompt=prompt)
 
 
@@ -175,6 +181,8 @@ class Recipe:
     """Pairs of an episode and its analysis, in all."""
     analysis_chars: int
     """Characters of an analyzer's prompt at most; longer ones lose steps from the middle."""
+    vain: float = 0.0
+    """Share of those random actions that reach for what is wanted where it is not."""
     search: float = 0.0
     """Share of wrong places looked at in imperfect play before what is wanted is found."""
     tasks: int | None = None
@@ -202,14 +210,14 @@ def gather(stage: Stage, language: Language, recipe: Recipe, *, seed: int) -> De
     tasks = stage.tasks if recipe.tasks is None else stage.tasks.limit(recipe.tasks, seed=seed)
     images, demos = ImageStore(), Demos()
 
-    def played(tasks: Sequence[Task], noise: float, search: float, attempts: Sequence[int]) -> list[Played]:
-        player = Demonstrator(ChatPlayer(_Untokenized(), language), noise, search)  # type: ignore[arg-type]
+    def played(tasks: Sequence[Task], how: Sequence[float], attempts: Sequence[int]) -> list[Played]:
+        player = Demonstrator(ChatPlayer(_Untokenized(), language), *how)  # type: ignore[arg-type]
         requests = [Request(task, attempt, seed) for task in tasks for attempt in attempts]
         return _play(requests, player, stage, images)
 
-    imperfect = played(list(tasks), recipe.noise, recipe.search, range(recipe.imperfect))
+    imperfect = played(list(tasks), (recipe.noise, recipe.search, recipe.vain), range(recipe.imperfect))
     chosen = Draws("skilled", seed).shuffled(list(tasks))[: recipe.skilled]
-    faultless = played(chosen, 0.0, 0.0, [recipe.imperfect]) if chosen else []
+    faultless = played(chosen, (0.0,), [recipe.imperfect]) if chosen else []
     for name, found in (("imperfect", imperfect), ("faultless", faultless)):
         demos.episodes[name] = len(found)
         demos.successes[name] = sum(one.episode.success for one in found)

@@ -38,9 +38,9 @@ from seed_envs.seeding import Draws
 class Diverged(SeedError):
     """A loss or a gradient is no finite number; ``batch`` are the samples it came from."""
 
-    def __init__(self, what: str, batch: Sequence[Sample] = ()) -> None:
-        """Say what is not finite and what to try."""
-        super().__init__(f"{what}; lower lr, or try dtype=float32")
+    def __init__(self, what: str, batch: Sequence[Sample] = (), *, dtype: str = "bfloat16") -> None:
+        """Say what is not finite and what to try where the run computes in ``dtype``."""
+        super().__init__(f"{what}; lower lr" + (", or try dtype=float32" if dtype == "bfloat16" else ""))
         self.batch = list(batch)
 
 
@@ -258,12 +258,14 @@ class Trainer:
             with self.precision():
                 part = objective(batch, self.network, self.method, settings, totals, number)
             if not math.isfinite(part.shares["loss"]):
-                raise Diverged(f"the loss of iteration {number + 1} is {part.shares['loss']}", batch)
+                raise Diverged(
+                    f"the loss of iteration {number + 1} is {part.shares['loss']}", batch, dtype=settings.dtype
+                )
             self.accelerator.backward(part.loss)
             seen.add(part)
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), settings.grad_clip))
         if not math.isfinite(norm):
-            raise Diverged(f"the gradient of iteration {number + 1} is {norm}", minibatch)
+            raise Diverged(f"the gradient of iteration {number + 1} is {norm}", minibatch, dtype=settings.dtype)
         self.updates += 1  # first: an interruption in between must find the weights counted as changed
         self.optimizer.step()
         seen.norms.append(norm)

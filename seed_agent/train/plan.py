@@ -118,8 +118,11 @@ def _tasks(settings: Settings) -> tuple[int, int, int]:
 
 
 def _check_sizes(settings: Settings, method: Method, turns: int) -> None:
-    """Refuse batches that cannot be filled or teach nothing."""
+    """Refuse batches that cannot be filled or teach nothing, and milestones that are never reached."""
     most = _samples(settings, turns)
+    for number in settings.milestones:
+        if not 1 <= number <= settings.planned:
+            raise ConfigError(f"milestones={number} is never reached; the run has iterations 1 to {settings.planned}")
     if settings.minibatch > most:
         each = "" if settings.samples == "episode" else f" x {turns} turns"
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Training presets ``ENV[-VARIANT...]/MODEL/METHOD``: rows of published values, each with its source.
 
-``alfworld/qwen2.5-3b/seed``, ``sokoban/qwen2.5-vl-3b/grpo``, ``alfworld-sdar/qwen2.5-7b/sdar``,
-``alfworld-parity/qwen3-1.7b/seed``, ``alfworld/micro/seed`` (two CPU cores; needs ``model=``).
+``alfworld/qwen2.5-3b/seed``, ``sokoban/qwen2.5-vl-3b/grpo``, ``webshop-sdar/qwen2.5-7b/sdar``,
+``searchqa-parity/qwen3-1.7b/seed``, ``alfworld/micro/seed`` (two CPU cores; needs ``model=``).
 """
 
 from dataclasses import dataclass, field
@@ -103,28 +103,94 @@ ENVS = {
         SEED_CODE,
         {"temperature": 1.0, "lr": 2e-6},
     ),
+    "webshop": Row(
+        {
+            "env": "seed_envs/WebShop-v0",
+            "language": "webshop/seed",
+            "tasks": 16,
+            "minibatch": 64,
+            "reward": "success",
+            "reward_scale": 10.0,
+            "adv_std": "none",
+            "analyzer_prompt_tokens": 16_384,
+            "analyzer_reply_tokens": 4_096,
+            "eval_splits": ("test",),
+            "eval_limit": 128,
+        },
+        {
+            "language": f"{SEED_CODE}: 15 turns, history 2, prompts of 4096 and replies of 512 tokens",
+            "reward": f"{SEED_CODE}: 10 for a score of 1, else 0",
+            "adv_std": f"{SEED_CODE} (mean_norm, for WebShop alone); the paper's formula divides by the std",
+            "eval_limit": "SEED, table 3: 128 test goals; which ones, this project draws by the seed",
+        },
+        SEED_CODE,
+    ),
+    "searchqa": Row(
+        {
+            "env": "seed_envs/SearchQA-v0",
+            "language": "searchqa/seed",
+            "tasks": 128,
+            "minibatch": 512,
+            "kl": 0.001,
+            "warmup": 120,
+            "reward": "success",
+            "reward_scale": 1.0,
+            "analyzer_prompt_tokens": 16_384,
+            "analyzer_reply_tokens": 4_096,
+            "eval_every": 0,
+            "eval_splits": ("seen", "unseen"),
+            "eval_limit": None,
+        },
+        {
+            "language": f"{SEED_CODE}: 4 turns, all of them shown, prompts of 4096 and replies of 512 tokens",
+            "warmup": f"{SEED_CODE}: 0.1 of 150 iterations, here as 15 iterations of at most 8 mini-batches",
+            "reward": f"{SEED_CODE}: exact match",
+            "eval_every": f"{SEED_CODE}: at the end alone",
+            "eval_limit": "SEED, table 3: all 51,713 test questions",
+        },
+        SEED_CODE,
+    ),
 }
 
+_PARITY = Row(
+    {
+        "adv_stats": "step_rows",
+        "adv_std": "sample",
+        "adv_singleton": "raw",
+        "dual_clip": 3.0,
+        "entropy": 0.001,
+        "invalid_penalty": 0.1,
+    },
+    {"dual_clip": f"{SEED_CODE} (verl's default)"},
+    f"{SEED_CODE}; they differ from the paper's formulas",
+)
+
 VARIANTS = {
-    "sdar": Row(
-        {"language": "alfworld/sdar", "eval_limit": 128},
-        {"language": f"{SDAR_CODE}: 50 turns, history 2"},
-        SDAR_CODE,
-    ),
-    "parity": Row(
-        {
-            "adv_stats": "step_rows",
-            "adv_std": "sample",
-            "adv_singleton": "raw",
-            "dual_clip": 3.0,
-            "entropy": 0.001,
-            "invalid_penalty": 0.1,
-        },
-        {"dual_clip": f"{SEED_CODE} (verl's default)"},
-        f"{SEED_CODE}; they differ from the paper's formulas",
-    ),
+    "sdar": {
+        "alfworld": Row(
+            {"language": "alfworld/sdar", "eval_limit": 128},
+            {"language": f"{SDAR_CODE}: 50 turns, history 2"},
+            SDAR_CODE,
+        ),
+        "webshop": Row({"adv_std": "population"}, {"adv_std": f"{SDAR_CODE}: with the std, unlike SEED's"}, SDAR_CODE),
+        "searchqa": Row(
+            {"minibatch": 256, "eval_temperature": 0.0},
+            {"eval_temperature": f"{SDAR_CODE}: left at its default, which is greedy"},
+            SDAR_CODE,
+        ),
+    },
+    "parity": {
+        "alfworld": _PARITY,
+        "sokoban": _PARITY,
+        "webshop": _PARITY,
+        "searchqa": Row(
+            {**_PARITY.values, "entropy": 0.0, "invalid_penalty": 0.01, "env_args": {"search_turns": 3}},
+            {**_PARITY.sources, "env_args": f"{SEED_CODE}: a search of the last turn is not made"},
+            _PARITY.source,
+        ),
+    },
 }
-"""What may follow an environment's name after a hyphen."""
+"""What may follow an environment's name after a hyphen, and what it changes there; they apply in this order."""
 
 _LARGE = {"dtype": "bfloat16", "gradient_checkpointing": True, "micro_tokens": 16_384, "batch": 128}
 _MODEL_SOURCE = "SEED, arXiv 2607.14777, section 5; precision from its scripts, token budgets this project's"
@@ -144,8 +210,8 @@ MODELS = {
             "iterations": 30,
             "tasks": 16,
             "group": 8,
-            "minibatch": 1024,
-            "lr": 2e-4,
+            "minibatch": 256,
+            "lr": 1e-4,
             "kl": 0.0,
             "old": "sampled",
             "micro_tokens": 4_096,
@@ -160,8 +226,21 @@ MODELS = {
         sft={"tasks": 24, "rollouts": 4, "temperature": 1.0, "epochs": 3, "lr": 5e-4},
     ),
 }
-FOR_ENV = {"alfworld": ("micro", "qwen2.5-3b", "qwen2.5-7b", "qwen3-1.7b"), "sokoban": ("micro", "qwen2.5-vl-3b")}
+_TEXT_MODELS = ("micro", "qwen2.5-3b", "qwen2.5-7b", "qwen3-1.7b")
+FOR_ENV = {
+    "alfworld": _TEXT_MODELS,
+    "sokoban": ("micro", "qwen2.5-vl-3b"),
+    "webshop": _TEXT_MODELS,
+    "searchqa": _TEXT_MODELS,
+}
 """The models each environment was published with."""
+
+_MICRO: dict[str, dict[str, Any]] = {
+    "alfworld": {"iterations": 40},
+    "sokoban": {"min_pixels": 0, "iterations": 20, "tasks": 32, "minibatch": 512, "batch": 256},
+    "searchqa": {"warmup": 0},
+}
+"""What ``micro`` changes for one environment."""
 
 
 @dataclass(frozen=True)
@@ -191,25 +270,31 @@ def get_preset(name: str) -> Preset:
     _known("model of a preset", model, FOR_ENV[env])
     METHODS.get(method)
     for variant in variants:
-        _known("variant of a preset", variant, VARIANTS if env == "alfworld" else ("parity",))
-    rows = [COMMON, ENVS[env], *(VARIANTS[variant] for variant in variants), MODELS[model]]
+        _known("variant of a preset", variant, [known for known, rows in VARIANTS.items() if env in rows])
+    chosen = [VARIANTS[variant][env] for variant in VARIANTS if variant in variants]
     values: dict[str, Any] = {"preset": name, "method": method}
     sources, sft = dict[str, str](), dict[str, Any]()
-    for row in rows:
-        values |= row.values
-        sources |= {key: row.source_of(key) for key in row.values}
+    for row in [COMMON, ENVS[env], *chosen, MODELS[model]]:
+        # a parity row says which std the code divides by, not that it divides: WebShop's does not
+        new = {key: v for key, v in row.values.items() if not (row is _PARITY and values.get(key) == "none")}
+        values |= new
+        sources |= {key: row.source_of(key) for key in new}
         sft |= row.sft
     if model == "micro":
-        own = {"language": f"{env}/micro", "min_pixels": 0 if env == "sokoban" else None}
+        own = {"language": f"{env}/micro", **_MICRO.get(env, {})}
         values, sources = values | own, sources | dict.fromkeys(own, MODELS["micro"].source)
     return Preset(build(values), sources, sft, MODELS[model].parameters or None)
 
 
 def names() -> list[str]:
     """Return ``ENV/MODEL`` of every combination, variants included; a method may follow each."""
-    places = {env: [env, f"{env}-parity"] for env in ENVS}
-    places["alfworld"] += ["alfworld-sdar", "alfworld-sdar-parity"]
-    return sorted(f"{place}/{model}" for env, found in places.items() for place in found for model in FOR_ENV[env])
+    found = []
+    for env, models in FOR_ENV.items():
+        places = [env]
+        for variant, rows in VARIANTS.items():
+            places += [f"{place}-{variant}" for place in places if env in rows]
+        found += [f"{place}/{model}" for place in places for model in models]
+    return sorted(found)
 
 
 def _known(kind: str, name: str, known: Any) -> None:

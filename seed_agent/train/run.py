@@ -15,6 +15,7 @@ from seed_agent.rollout import Request
 from seed_agent.skills.bank import SkillBank
 from seed_agent.train import checkpoint
 from seed_agent.train.loop import Diverged, Trainer
+from seed_agent.train.patience import Stop, patient
 from seed_agent.train.rollouts import ImageStore, Stage, language_of
 from seed_agent.train.samples import Sample
 from seed_agent.train.settings import HOW, Settings
@@ -23,12 +24,15 @@ from seed_envs.files import write_atomically
 from seed_envs.seeding import canonical
 
 RUN, METRICS, EVALS, CHECKPOINTS, FINAL = "train.json", "metrics.jsonl", "evaluations", "checkpoints", "final"
+SKILLS = "skills.jsonl"
+MILESTONES = "milestones"
 DIVERGED = "diverged.json"
-OURS = (RUN, METRICS, EVALS, CHECKPOINTS, FINAL)
+OURS = (RUN, METRICS, SKILLS, EVALS, CHECKPOINTS, MILESTONES, FINAL)
 KEEP = 2
 """Checkpoints kept beside the final export."""
 
 Report = Callable[[Mapping[str, Any]], None]
+Say = Callable[[str], None]
 
 
 class TrainingRun:
@@ -38,7 +42,8 @@ class TrainingRun:
         """Take up the run in ``folder``, or begin one.
 
         Raises:
-            ConfigError: when the folder holds a run of other settings or another process writes it.
+            ConfigError: when the folder holds a run of other settings or one that is past a milestone it did not
+                keep, or another process writes it.
             DataError: when what is there is torn.
         """
         self.folder, self.settings, self.policy = folder, settings, policy
@@ -58,9 +63,8 @@ class TrainingRun:
         facts = dict(self.policy.facts())
         began = self._check(facts["weights_sha256"])
         self.trainer = Trainer(settings, self.policy)
-        self.done = self.saved = 0
         self._resume()
-        self._kept = self._state()
+        self._check_milestones()
         content = {
             "settings": settings.model_dump(mode="json"),
             "digest": settings.digest,
@@ -106,57 +110,100 @@ class TrainingRun:
 
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder / CHECKPOINTS)
-        metrics = self.folder / METRICS
+        self.saved = 0
         if found is not None:
             state = checkpoint.restore(found, self.policy.model, self.trainer.optimizer, digest=self.settings.digest)
-            self.done = self.saved = state["iteration"]
+            self.saved = state["iteration"]
             self.trainer.updates = state["updates"]
             if state.get("bank"):
                 self.trainer.skills.bank = SkillBank.from_json(state["bank"])
-        lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-        rows = [row for line in lines if (row := _row(line)) is not None and row["iteration"] <= self.done]
-        self.rows = {row["iteration"]: row for row in rows}
-        write_atomically(metrics, "".join(canonical(row) + "\n" for row in self.rows.values()).encode())
+        self._kept = self._state(self.saved)
+        self.rows = {row["iteration"]: row for row in self._kept_rows(METRICS)}
+        self._write_rows()
+        self._new_skills: list[dict[str, Any]] = []
+        if (self.folder / SKILLS).exists():
+            write_atomically(self.folder / SKILLS, _lines(self._kept_rows(SKILLS)))
 
-    def train(self, report: Report = lambda metrics: None) -> dict[str, Any]:
+    def _kept_rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a file that belong to iterations whose weights are here."""
+        path = self.folder / name
+        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+        return [row for line in lines if (row := _row(line)) is not None and row["iteration"] <= self.done]
+
+    @property
+    def done(self) -> int:
+        """Iterations whose updates are whole; their evaluation may be still to come."""
+        return int(self._kept["iteration"])
+
+    def train(self, report: Report = lambda metrics: None, say: Say = lambda line: None) -> dict[str, Any]:
         """Run what is left and return the last evaluation.
+
+        An interrupt in the middle of an update waits until the iteration is whole and can be kept; a second does not.
+
+        Args:
+            report: Receives the metrics of every iteration.
+            say: Receives a line that says that an interrupt waits, or that no skill of an iteration was usable.
 
         Raises:
             SeedError: when the run diverges or a file cannot be written; what is there is whole.
+            KeyboardInterrupt: when it was interrupted; ``saved`` iterations are kept.
         """
         try:
-            self._train(report)
-        except (KeyboardInterrupt, SeedError) as error:
-            with contextlib.suppress(SeedError):
+            with patient(self._updating, lambda: say(self._waits())) as stop:
+                self._train(_telling(self.trainer, report, say), stop)
+        except (KeyboardInterrupt, SeedError, OSError) as error:
+            with contextlib.suppress(SeedError, OSError):
                 self._rescue()
             if isinstance(error, Diverged):
                 where = self._dump(error)
                 raise SeedError(f"{error}; the batch is in {where}, {self._whole()}") from error
+            if isinstance(error, OSError):
+                raise SeedError(f"{error.strerror or error} in {self.folder}; {self._whole()}") from error
             if isinstance(error, SeedError):
                 raise SeedError(f"{error}; {self._whole()}") from error
             raise
         evaluated = [row for row in self.rows.values() if any(key.startswith("eval/") for key in row)]
         return {key: value for key, value in evaluated[-1].items() if key.startswith("eval/")} if evaluated else {}
 
-    def _train(self, report: Report) -> None:
-        settings = self.settings
-        if self.done == 0 and 0 not in self.rows and settings.eval_splits:
-            self._log({"iteration": 0, **self._evaluate(0)}, report)
-        for number in range(self.done, settings.planned):
-            metrics = self.trainer.iteration(number)
-            ended = number + 1 == settings.planned
-            if ended or (settings.eval_every and (number + 1) % settings.eval_every == 0):
-                metrics |= self._evaluate(number + 1)
-            self._log(metrics, report)
-            if ended or self.done % settings.save_every == 0:
+    def _train(self, report: Report, stop: Stop) -> None:
+        if self._owes_evaluation():
+            self.rows.setdefault(self.done, {"iteration": self.done})
+            self._log(report)
+        for number in range(self.done, self.settings.planned):
+            self._keep(self.trainer.iteration(number))
+            stop()
+            self._log(report)
+            if self._to_be_saved():
                 self._save()
         final = self.folder / FINAL
         if not (final / checkpoint.DONE).exists():
             checkpoint.save(final, self.policy.model, self.policy.tokenizer, self._kept, images=self._images())
 
+    def _to_be_saved(self) -> bool:
+        settings, done = self.settings, self.done
+        return done == settings.planned or done % settings.save_every == 0 or done in settings.milestones
+
+    def _owes_evaluation(self) -> bool:
+        """Whether the iteration at hand is to be evaluated and was not: the first, or one that was interrupted."""
+        every, planned = self.settings.eval_every, self.settings.planned
+        due = self.done in (0, planned) or bool(every and self.done % every == 0)
+        known = any(key.startswith("eval/") for key in self.rows.get(self.done, ()))
+        return due and bool(self.settings.eval_splits) and not known
+
+    def _updating(self) -> bool:
+        """Whether an update has touched the weights since the last whole iteration."""
+        return bool(self.trainer.updates != self._kept["updates"])
+
+    def _waits(self) -> str:
+        now, first = self.done + 1, self.saved + 1
+        lost = f"iteration {now}" if first == now else f"iterations {first} to {now}"
+        return f"interrupted: iteration {now} is finished first; interrupt again to stop at once and lose {lost}"
+
     def _rescue(self) -> None:
         """Keep what was done since the last checkpoint, if no update has touched the weights since."""
-        if self.done > self.saved and self.trainer.updates == self._kept["updates"]:
+        if self.done > self.saved and not self._updating():
+            self._append_skills()
+            self._write_rows()
             self._save()
 
     def _whole(self) -> str:
@@ -173,33 +220,75 @@ class TrainingRun:
         vision = self.policy.network.vision
         return vision.processor if vision is not None else None
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, iteration: int) -> dict[str, Any]:
         bank = self.trainer.skills.bank
         return {
             "stage": "rl",
             "method": self.settings.method,
-            "iteration": self.done,
+            "iteration": iteration,
             "updates": self.trainer.updates,
             "digest": self.settings.digest,
             "bank": bank.to_json() if bank is not None else None,
         }
 
     def _save(self) -> None:
+        if self.done in self.settings.milestones:
+            self._save_milestone()  # first: a checkpoint of this iteration means that it is there
         folder = self.folder / CHECKPOINTS / f"iteration_{self._kept['iteration']:06d}"
         model, tokenizer, optimizer = self.policy.model, self.policy.tokenizer, self.trainer.optimizer
         checkpoint.save(folder, model, tokenizer, self._kept, optimizer=optimizer, images=self._images())
         checkpoint.prune(folder.parent, KEEP)
         self.saved = self.done
 
-    def _log(self, metrics: Mapping[str, Any], report: Report) -> None:
-        """Record an iteration; from here on it counts as done."""
+    def _save_milestone(self) -> None:
+        folder = milestone(self.folder, self.done)
+        checkpoint.save(folder, self.policy.model, self.policy.tokenizer, self._kept, images=self._images())
+
+    def _check_milestones(self) -> None:
+        """Refuse to go on where the weights of an iteration were to be kept, and are gone."""
+        for number in sorted(self.settings.milestones):
+            if number > self.done or (milestone(self.folder, number) / checkpoint.DONE).exists():
+                continue
+            if number < self.done:
+                raise ConfigError(
+                    f"{self.folder} is past iteration {number} and did not keep it; leave it out of milestones, "
+                    "or train anew in another --out"
+                )
+            self._save_milestone()
+
+    def _keep(self, metrics: Mapping[str, Any]) -> None:
+        """Take up an iteration whose updates are whole; from here on it counts as done."""
         row = dict(metrics)
-        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(canonical(row) + "\n")
-            file.flush()
-        self.rows[row["iteration"]], self.done = row, row["iteration"]
-        self._kept = self._state()
+        self.rows[row["iteration"]] = row
+        self._new_skills = [{"iteration": row["iteration"], **skill} for skill in self.trainer.skills.written]
+        self._kept = self._state(row["iteration"])  # last: it is what an interrupt looks at
+
+    def _log(self, report: Report) -> None:
+        """Evaluate the iteration at hand where that is due, and record it."""
+        self._append_skills()
+        row = self.rows[self.done]
+        if self._owes_evaluation():
+            row |= self._evaluate(self.done)
+        if self.done in self._written:
+            self._write_rows()
+        else:
+            with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+                file.write(canonical(row) + "\n")
+            self._written.add(self.done)
         report(row)
+
+    def _append_skills(self) -> None:
+        """Keep the skills that were written in the iteration at hand."""
+        new, self._new_skills = self._new_skills, []
+        if new:
+            with (self.folder / SKILLS).open("ab") as file:
+                file.write(_lines(new))
+
+    def _write_rows(self) -> None:
+        """Write the metrics of every iteration that is done."""
+        rows = [row for row in self.rows.values() if row["iteration"] <= self.done]
+        write_atomically(self.folder / METRICS, _lines(rows))
+        self._written = {row["iteration"] for row in rows}
 
     def _evaluate(self, iteration: int) -> dict[str, Any]:
         """Play the evaluation splits, keep the episodes and return success per split."""
@@ -228,6 +317,31 @@ class TrainingRun:
             self.trainer.close()
             os.close(self._lock)
             self._lock = -1
+
+
+def _telling(trainer: Trainer, report: Report, say: Say) -> Report:
+    """Return what reports metrics and says, the first time, that an iteration had no usable skill."""
+    said: list[str] = []
+
+    def tell(metrics: Mapping[str, Any]) -> None:
+        report(metrics)
+        if trainer.skills.trouble and not said:
+            said.append(
+                f"warning: no skill of iteration {metrics['iteration']} was usable, the first by "
+                f"{trainer.skills.trouble}; nothing is learned from skills while that is so (skill/parse_rate)"
+            )
+            say(said[0])
+
+    return tell
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(canonical(row) + "\n" for row in rows).encode()
+
+
+def milestone(folder: Path, iteration: int) -> Path:
+    """Return where the run in ``folder`` keeps the weights of an iteration for good."""
+    return folder / MILESTONES / f"iteration_{iteration:06d}"
 
 
 def evaluate(settings: Settings, policy: Policy, trainer: Trainer, split: str) -> Sequence[Any]:

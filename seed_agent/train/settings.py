@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from seed_envs.errors import ConfigError, UnknownName
 from seed_envs.seeding import canonical, sha256_text
 
-HOW = ("batch", "gradient_checkpointing", "micro_tokens", "rollout_memory", "save_every")
+HOW = ("batch", "gradient_checkpointing", "micro_tokens", "milestones", "rollout_memory", "save_every")
 """Settings that decide how a run is computed and not, up to rounding, what: they may change when it goes on."""
 
 
@@ -112,6 +112,8 @@ class Settings(BaseModel):
     eval_limit: int | None = Field(default=128, ge=1)
     eval_temperature: float = Field(default=0.4, ge=0)
     save_every: int = Field(default=10, ge=1)
+    milestones: tuple[int, ...] = ()
+    """Iterations whose weights are kept for good, in ``milestones/iteration_N`` of the run's folder."""
 
     @property
     def digest(self) -> str:
@@ -166,7 +168,7 @@ def _value(key: str, text: str) -> Any:
     annotation = Settings.model_fields[key].annotation
     if annotation is str:
         return text
-    if annotation in (tuple[str, ...], tuple[float, float]):
+    if annotation in (tuple[str, ...], tuple[int, ...], tuple[float, float]):
         return tuple(part for part in text.split(",") if part)
     if text.lower() in ("none", "null"):
         return None

@@ -128,7 +128,8 @@ def _prefixed(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _claim(out: Path, settings: Settings, plan: SftPlan) -> None:
     """Write what the run is, or compare with what is written."""
-    wanted = json.loads(canonical({"settings": settings.model_dump(mode="json"), "plan": asdict(plan)}))
+    own = settings.model_dump(mode="json", exclude={"milestones"})  # which are of stage 2 alone
+    wanted = json.loads(canonical({"settings": own, "plan": asdict(plan)}))
     path = out / RUN
     if path.exists():
         try:

@@ -15,6 +15,7 @@ from seed_agent.skills.skill import ParseFailure, Skill, tally
 from seed_agent.skills.steps import choose_skill
 from seed_agent.train.samples import Played
 from seed_agent.train.settings import Settings
+from seed_agent.trajectory import storable
 from seed_envs.core import Info
 from seed_envs.presets import get_preset
 
@@ -62,6 +63,10 @@ class Skills:
             self.annotator = make_annotator(settings.annotator, options)
         self.too_long = 0
         """Samples of this iteration whose teacher prompt did not fit the model's context."""
+        self.written: list[dict[str, Any]] = []
+        """The usable skills that were written in this iteration, as `skills.jsonl` keeps them."""
+        self.trouble = ""
+        """Why not a single skill of this iteration was usable, "" where one was or none was asked for."""
 
     @property
     def shown(self) -> Callable[[Info], str] | None:
@@ -80,7 +85,7 @@ class Skills:
         Raises:
             Contaminated: for an episode outside the training split.
         """
-        self.too_long = 0
+        self.too_long, self.written, self.trouble = 0, [], ""
         if self.method.distill is None:
             return {}
         whole = [one for one in played if not one.rejected]
@@ -96,11 +101,16 @@ class Skills:
         for one, result in zip(whole, results, strict=True):
             if isinstance(result, ParseFailure):
                 one.why = one.why or result.reason
-            elif self.bank is not None:
+                continue
+            self.written.append(_written(one, result))
+            if self.bank is not None:
                 self.bank.add(one.episode.task_id, result.text)
                 self.bank.add(one.episode.category, result.text)
             else:
                 one.skill = result
+        failed = next((result for result in results if isinstance(result, ParseFailure)), None)
+        if failed is not None and not self.written:
+            self.trouble = f"{failed.kind}: {' '.join(failed.reason.split())[:160]}"
         counts = tally(results)
         return {**counts, "parse_rate": counts["usable"] / max(counts["episodes"], 1)}
 
@@ -147,6 +157,12 @@ def _begin_with(first: Prompt, prompt: Prompt) -> Prompt:
     shift = len(first.ids) - begin
     replies = tuple((start + shift, end + shift) for start, end in prompt.replies)
     return Prompt(first.chat + prompt.chat[1:], first.ids + prompt.ids[begin:], replies)
+
+
+def _written(one: Played, skill: Skill) -> dict[str, Any]:
+    about = {"task_id": skill.task_id, "category": one.episode.category, "attempt": skill.attempt}
+    texts = {"summary": storable(skill.summary), "text": storable(skill.text)}
+    return {**about, "success": skill.success, "source": skill.source, **texts}
 
 
 def _as_skill(one: Played, text: str, source: str) -> Skill:

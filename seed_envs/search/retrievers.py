@@ -5,7 +5,6 @@ A folder made by ``build_retriever``: ``retriever.json`` (what it is and what it
 """
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,8 +86,11 @@ def build_retriever(
     backend: str = "bm25",
     options: Mapping[str, Any] | None = None,
     report: Report = silent,
+    once: bool = False,
 ) -> Card:
     """Make a folder that ``open_retriever`` opens; it appears only when it is complete.
+
+    Another build of the same folder waits until this one has ended.
 
     Args:
         passages: the corpus.
@@ -96,6 +98,7 @@ def build_retriever(
         backend: one of ``BACKENDS``.
         options: of the backend: ``threads`` for pyserini, those of ``dense.DenseSettings`` for dense.
         report: told (what, done, total or None, unit).
+        once: leave a folder that is there as it is: of several processes that need it, one makes it.
 
     Raises:
         SeedError: when the corpus or the backend cannot be used.
@@ -106,6 +109,9 @@ def build_retriever(
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.partial")
     with store.locked(partial):
+        if once and (folder / CARD).is_file():
+            store.discard(partial)
+            return read_card(folder)
         (partial / "done" / "passages").mkdir(parents=True, exist_ok=True)
         done = partial / "done"
         count, sha256 = _store(passages, done / "passages", report)
@@ -114,7 +120,7 @@ def build_retriever(
         card = Card(backend, count, sha256, parameters, store.versions(*packages))
         write_atomically(done / CARD, (json.dumps(asdict(card), indent=1) + "\n").encode())
         store.put_in_place(done, folder)
-        shutil.rmtree(partial)
+        store.discard(partial)
     return card
 
 

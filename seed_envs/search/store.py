@@ -80,7 +80,7 @@ def build(
         )
         write_atomically(done / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
         put_in_place(done, folder)
-        shutil.rmtree(partial)
+        discard(partial)
     return manifest
 
 
@@ -113,12 +113,35 @@ def put_in_place(done: Path, folder: Path) -> None:
 def locked(partial: Path) -> Iterator[None]:
     """Make the partial folder and hold its lock; another build of the same index waits."""
     while True:
-        partial.mkdir(exist_ok=True)
-        with (partial / "lock").open("w") as lock:
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            lock = (partial / "lock").open("w")
+        except (FileExistsError, FileNotFoundError):  # a build that ends removes the folder just now
+            if partial.is_file():
+                raise
+            continue
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _same(lock, partial / "lock"):
                 yield
                 return
+
+
+def discard(partial: Path) -> None:
+    """Remove the partial folder of a finished build, whose lock is held; who waits for it goes on with a new one."""
+    empty(partial)
+    (partial / "lock").unlink()
+    with contextlib.suppress(OSError):  # the next build has made its lock there already
+        partial.rmdir()
+
+
+def empty(partial: Path) -> None:
+    """Remove all that is in a partial folder but its lock."""
+    for path in sorted(partial.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
 
 
 def _same(file: IO[str], path: Path) -> bool:

@@ -106,5 +106,5 @@ def _own_index(root: Path) -> Path:
     if state.st_size > BUILD_AT_ONCE:
         places = f"--corpus {shlex.quote(str(corpus))} --out {shlex.quote(str(folder))}"
         raise DataError(f"{corpus} is not indexed yet; index it once with: python -m seed_envs build search {places}")
-    build_retriever(read_corpus(corpus), folder)
+    build_retriever(read_corpus(corpus), folder, once=True)
     return folder

@@ -130,6 +130,10 @@ class WebShopEnv(AgentEnv):
         version = f"{self.version}+{SCORING_VERSION}-{self._tagger}"
         return {**super().identity(), "version": version, "data_sha256": self._shop.sha256}
 
+    def ceiling(self, task: Task) -> float:
+        """Return what the goal's own product with the options asked for is worth."""
+        return best_score(self._source, task)
+
     def notices(self) -> list[str]:
         """Say which goals cannot be reached, what leaks and how files differ from the release."""
         return self._source.notices(self.split)

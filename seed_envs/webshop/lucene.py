@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seed_envs import paths
 from seed_envs.search.passages import Passage
-from seed_envs.search.retrievers import build_retriever, open_retriever
+from seed_envs.search.retrievers import CARD, build_retriever, open_retriever
 from seed_envs.webshop.product import RESULTS, Catalogue, Product, document
 
 
@@ -22,9 +22,9 @@ def with_lucene(shop: Catalogue) -> "LuceneCatalogue":
         ConfigError: when there is no Java for it.
     """
     folder = index_folder(shop)
-    if not folder.is_dir():
+    if not (folder / CARD).is_file():
         documents = (Passage(asin, document(shop.product(asin))) for asin in shop.asins)
-        build_retriever(documents, folder, backend="pyserini")
+        build_retriever(documents, folder, backend="pyserini", once=True)
     return LuceneCatalogue(shop, folder)
 
 

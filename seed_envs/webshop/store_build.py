@@ -1,7 +1,6 @@
 """Compiling a catalogue into a store: products one by one, then the index, then all of it into its place."""
 
 import json
-import shutil
 import sqlite3
 import zlib
 from collections import Counter
@@ -13,7 +12,7 @@ from seed_envs.download import Report, silent
 from seed_envs.errors import DataError
 from seed_envs.files import write_atomically
 from seed_envs.search import build_index
-from seed_envs.search.store import locked, put_in_place, versions
+from seed_envs.search.store import discard, empty, locked, put_in_place, versions
 from seed_envs.seeding import canonical
 from seed_envs.webshop.official import find_files, read_products
 from seed_envs.webshop.product import Product, ShopHash, document, to_record
@@ -73,7 +72,7 @@ def build_store(
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.partial")
     with locked(partial):
-        _clear(partial)
+        empty(partial)
         done = partial / "store"
         done.mkdir()
         count, shop = _write_products(products, done / DATABASE, report)
@@ -97,7 +96,7 @@ def build_store(
         }
         write_atomically(done / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
         put_in_place(done, folder)
-        shutil.rmtree(partial)
+        discard(partial)
     return manifest
 
 
@@ -158,12 +157,3 @@ def _write_products(products: Iterable[Product], path: Path, report: Report) -> 
 def _documents(database: sqlite3.Connection) -> Iterator[str]:
     for (body,) in database.execute("SELECT body FROM product ORDER BY position"):
         yield document(unpack(body))
-
-
-def _clear(partial: Path) -> None:
-    """Empty the partial folder but for its lock."""
-    for path in sorted(partial.iterdir()):
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != "lock":
-            path.unlink()

@@ -1,0 +1,1 @@
+"""The leaderboards: reported tables, measured rows, their page."""

@@ -1,0 +1,87 @@
+"""Finished runs of ``harness.eval`` as a leaderboard takes them: unchanged since, and with their provenance."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.board.actions import Header, Logged, of_run
+from harness.board.checks import recomputed
+from harness.runs import RECORDS, RUN, SUMMARY, read_run
+from harness.summary import Key, Row
+from seed_envs.errors import DataError
+from seed_envs.seeding import canonical, sha256_text
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run folder: its ``run.json`` and its ``summary.json``."""
+
+    folder: Path
+    state: Mapping[str, Any]
+    summary: Mapping[str, Any]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What decided the result."""
+        return dict(self.state["config"])
+
+    @property
+    def starts(self) -> list[Mapping[str, Any]]:
+        """The provenance of every start, oldest first."""
+        return list(self.state["provenance"])
+
+    @property
+    def protocol(self) -> str:
+        """The protocol's name."""
+        return str(self.config.get("protocol", {}).get("name", "full"))
+
+    @contextmanager
+    def episodes(self) -> Iterator[tuple[Header, dict[Key, Row], Iterator[Logged]]]:
+        """Open the records, as ``actions.of_run``.
+
+        Raises:
+            DataError: also when ``summary.json`` is not what the records give.
+        """
+        with of_run(self.folder / RECORDS) as (header, rows, episodes):
+            found = recomputed(rows, int(self.summary["planned"]), self.protocol)
+            if found != self.summary:
+                raise DataError(
+                    f"{self.folder / SUMMARY} is not what {RECORDS} gives (it says {_first(self.summary, found)}); "
+                    "one of the two was changed since the run was finished"
+                )
+            yield header, rows, episodes
+
+
+def _first(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    from harness.runs import flat
+
+    old, new = flat(stated), flat(found)
+    key = next((key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)), "the same")
+    return f"{key} {old.get(key)!r:.70}; the records give {new.get(key)!r:.70}"
+
+
+def read_finished(folder: Path) -> Finished:
+    """Read a finished run.
+
+    Raises:
+        SeedError: when the folder holds none, or it was not finished, or its configuration was edited.
+    """
+    if not folder.is_dir():
+        raise DataError(f"there is no run in {folder}; expected a folder that harness.eval wrote")
+    state = read_run(folder)
+    if state is None:
+        raise DataError(f"there is no run in {folder}; expected a folder that harness.eval wrote")
+    if state["status"] != "finished":
+        raise DataError(f"the run in {folder} is {state['status']}, not finished; repeat its command to go on")
+    try:
+        sound = sha256_text(canonical(state["config"])) == state["digest"]
+        summary = json.loads((folder / SUMMARY).read_bytes())
+        known = isinstance(summary, dict) and isinstance(summary["planned"], int) and bool(state["provenance"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"the run in {folder} cannot be read ({error}); repeat its command") from None
+    if not sound or not known:
+        raise DataError(f"{folder / RUN} is not as it was written: its configuration has another digest")
+    return Finished(folder, state, summary)

@@ -1,0 +1,1 @@
+"""Figures from run folders: reading them, one look for all, and the figures themselves."""

@@ -1,0 +1,1 @@
+"""Sweeps: a grid of methods, environments, models, data fractions and seeds, run by ordinary commands."""
