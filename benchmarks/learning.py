@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import binomtest
 
+from harness.paired import mcnemar
 from seed_agent.backends.hf import HFPolicy
 from seed_agent.methods import METHODS
 from seed_agent.train.base import build_base
@@ -109,10 +109,9 @@ def compare(folder: Path, split: str, iterations: int) -> None:
     before, after = (outcomes(folder / f"iteration_{i:06d}-{split}.jsonl") for i in (0, iterations))
     gained = sum(after[task] and not before[task] for task in before)
     lost = sum(before[task] and not after[task] for task in before)
-    p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
     first, last = (100 * sum(x.values()) / len(x) for x in (before, after))
     print(f"{split}, {len(before)} tasks: {first:.1f} % before, {last:.1f} % after ({last - first:+.1f}); ", end="")
-    print(f"{gained} gained, {lost} lost, exact McNemar p = {p:.2g}")
+    print(f"{gained} gained, {lost} lost, exact McNemar p = {mcnemar(gained, lost):.2g}")
 
 
 def outcomes(path: Path) -> dict[str, bool]:

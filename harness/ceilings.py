@@ -22,12 +22,16 @@ class Split(Protocol):
     def ceilings(self) -> Mapping[str, float]:
         """Best score by task id."""
 
+    @property
+    def draws(self) -> Mapping[str, int]:
+        """How often a task is played, by id; once where it says nothing."""
+
 
 def ceilings(splits: Iterable[Split]) -> dict[str, Any]:
     """Return the ceilings of every split that has tasks below 1, shaped as a summary's splits.
 
-    Per split: ``n`` tasks, ``below`` of them without a score of 1, the best ``success`` and ``score``
-    pooled, in ``macro`` and per category in ``categories``; shares and scores from 0 to 1.
+    Per split: ``n`` tasks, ``below`` of them without a score of 1; the best ``success`` and ``score``
+    over the episodes, pooled, in ``macro`` and per category in ``categories``; both from 0 to 1.
     """
     return {split.name: _ceilings(split) for split in splits if any(task.id in split.ceilings for task in split.tasks)}
 
@@ -35,12 +39,13 @@ def ceilings(splits: Iterable[Split]) -> dict[str, Any]:
 def _ceilings(split: Split) -> dict[str, Any]:
     groups: dict[str, list[float]] = {}
     for task in split.tasks:
-        groups.setdefault(task.category, []).append(split.ceilings.get(task.id, 1.0))
+        best = split.ceilings.get(task.id, 1.0)
+        groups.setdefault(task.category, []).extend([best] * split.draws.get(task.id, 1))
     values = [value for group in groups.values() for value in group]
     categories = {name: _best(group) for name, group in sorted(groups.items())}
     return {
-        "n": len(values),
-        "below": sum(value < 1 for value in values),
+        "n": len(split.tasks),
+        "below": sum(task.id in split.ceilings for task in split.tasks),
         **_best(values),
         "macro": {key: stats.mean(found[key] for found in categories.values()) for key in ("success", "score")},
         "categories": categories,

@@ -31,8 +31,9 @@ MANY = 4
 """Sides that are all compared with each other; more are compared with the first."""
 SIDES = ("method", "seeds", "tasks", "macro", "pooled", "interval", "of", "broke")
 PAIRS = ("A - B", "pooled", "interval", "macro", "won", "lost", "p", "p (Holm)", "detectable", "test")
-_POINTS = (
-    "differences are in points; won and lost count tasks; detectable: the smallest difference found with 80 % power"
+_LEGEND = (
+    "differences are in points; won and lost count tasks or draws; "
+    "detectable: the smallest difference that is found with 80 % power"
 )
 
 
@@ -184,7 +185,7 @@ def _show(tables: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, A
     for of in tables:
         limit, protocol = of["contest"]["turn limit"], of["contest"]["protocol"]["name"]
         say(f"{of['env']}  {of['split']}  at most {limit} turns  protocol {protocol}  intervals {level}")
-        table(SIDES, map(_side_row, of["sides"]))
+        table([f"{of['unit']}s" if column == "tasks" else column for column in SIDES], map(_side_row, of["sides"]))
         say()
         table(PAIRS, map(_pair_row, of["pairs"]))
         for pair in of["pairs"]:
@@ -198,7 +199,7 @@ def _show(tables: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, A
         if of["left_out"]:
             say(f"not compared, since not all have played it: {', '.join(of['left_out'])}")
         say()
-    say(_POINTS)
+    say(_LEGEND)
     for verdict in verdicts:
         why = "holds" if verdict["met"] else f"FAILS ({'; '.join(verdict['why'])})"
         say(f"required {verdict['require']}: {why}")

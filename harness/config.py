@@ -277,7 +277,9 @@ class _Environment:
         for name in known:
             _check_text(f"a split of {self.id}", name)
         if named:
-            wanted = {resolve_split(name, known) for name in named}
+            groups: Mapping[str, Sequence[str]] = getattr(self.creator, "split_groups", {})
+            members = [[part for part in groups.get(name, ()) if part in known] or [name] for name in named]
+            wanted = {resolve_split(name, known) for names in members for name in names}
             return tuple(name for name in known if name in wanted)
         return tuple(name for name in known if not name.endswith("train")) or known
 

@@ -192,7 +192,7 @@ def _of_cells(values: Array) -> float:
     if seeds == 1:
         return 0.0
     rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
-    return float((rest**2).sum()) / ((seeds - 1) * (tasks - 1)) / (seeds * tasks)
+    return float(np.square(rest).sum()) / ((seeds - 1) * (tasks - 1)) / (seeds * tasks)
 
 
 def _freedom(a: Array, b: Array) -> float:

@@ -13,7 +13,10 @@ from typing import Any
 
 import seed_envs
 
-PACKAGES = ("gymnasium", "numpy", "pillow", "pydantic", "scipy", "alfworld", "textworld")
+PACKAGES = (
+    "gymnasium", "numpy", "pillow", "pydantic", "rapidfuzz", "regex", "scipy", "snowballstemmer", "spacy",
+    "alfworld", "textworld",
+)  # fmt: skip
 """Packages that can touch a result; those not installed are left out."""
 
 

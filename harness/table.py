@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness import stats
 from seed_envs.cli.common import say, table
 
 COLUMNS = (
@@ -31,6 +32,8 @@ def show(summary: Mapping[str, Any], folder: Path, ceilings: Mapping[str, Any] |
     lines = [list(COLUMNS)]
     for name, split in summary["splits"].items():
         lines += _rows(name, split, (ceilings or {}).get(name))
+    if all_of_it := together(summary["splits"]):
+        lines += _both_means(all_of_it)
     if not ceilings:
         for line in lines:
             del line[_CEILING]
@@ -65,6 +68,39 @@ def _rows(name: str, split: Mapping[str, Any], best: Mapping[str, Any] | None) -
         [f"  {kind}", *_success(found), ceiling(categories.get(kind))] for kind, found in split["categories"].items()
     ]
     rows = [pooled, average, *kinds]
+    return [row + [""] * (len(COLUMNS) - len(row)) for row in rows]
+
+
+def together(splits: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the means over several splits of a summary, where no category is in two of them; else None.
+
+    For SearchQA these are the published headline: seven question sets, two of them ``seen``.
+    Keys: ``name``, ``n``, ``success`` and ``score`` (pooled), ``macro`` with ``success``, ``score``, ``categories``.
+    """
+    found = [(name, category) for split in splits.values() for name, category in split["categories"].items()]
+    if len(splits) < 2 or len(dict(found)) < len(found):
+        return None
+    kinds = [category for _, category in found]
+    n = sum(kind["n"] for kind in kinds)
+    return {
+        "name": " + ".join(splits),
+        "n": n,
+        "success": stats.share(sum(kind["success"]["count"] for kind in kinds), n),
+        "score": sum(kind["score"] * kind["n"] for kind in kinds) / n,
+        "macro": {
+            "success": stats.mean(kind["success"]["rate"] for kind in kinds),
+            "score": stats.mean(kind["score"] for kind in kinds),
+            "categories": len(kinds),
+        },
+    }
+
+
+def _both_means(found: Mapping[str, Any]) -> list[list[str]]:
+    name, macro = found["name"], found["macro"]
+    rows = [
+        [f"{name}, pooled", str(found["n"]), percent(found["success"]), "", number(found["score"])],
+        [f"{name}, macro", f"{macro['categories']} cat.", percent(macro["success"]), "", number(macro["score"])],
+    ]
     return [row + [""] * (len(COLUMNS) - len(row)) for row in rows]
 
 

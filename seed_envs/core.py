@@ -74,6 +74,8 @@ class AgentEnv(gym.Env[Obs, str]):
 
     version: str = "0"
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    split_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names for several splits together, which evaluations play one by one."""
     tasks: TaskSet
     instruction: str = ""
     observation_space: spaces.Space[Any] = spaces.Dict({"text": Utf8(MAX_TEXT)})

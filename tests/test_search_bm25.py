@@ -122,6 +122,8 @@ def test_equal_scores_in_the_order_of_numbers_or_of_ids() -> None:
     assert [hit.doc for hit in by_id.search("same", 5)] == [0, 1, 10, 11, 2]
     with pytest.raises(DataError, match="3 ids for 12 documents"):
         BM25Index.in_memory(documents, ids="abc")
+    with pytest.raises(DataError, match="the id 'b' occurs twice"):
+        BM25Index.in_memory(["one", "two", "three"], ids="bab")
 
 
 @pytest.mark.parametrize("long", [False, True])

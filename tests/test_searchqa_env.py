@@ -223,6 +223,20 @@ def test_a_failing_batch_fails_only_the_rows_it_concerns(tmp_path: Path, canned:
 
 
 @pytest.mark.parametrize(
+    ("name", "address", "dialect"),
+    [
+        ("http:127.0.0.1:9", "http://127.0.0.1:9/retrieve", "search_r1"),
+        ("http://host:9", "http://host:9/retrieve", "search_r1"),
+        ("https://host/x", "https://host/x", "search_r1"),
+        ("http:https://host#verl_agent", "https://host/retrieve", "verl_agent"),
+    ],
+)
+def test_servers_by_name(name: str, address: str, dialect: str) -> None:
+    found: Any = open_searcher(name, "anything").retriever
+    assert (found.url, found.dialect) == (address, dialect)
+
+
+@pytest.mark.parametrize(
     ("kwargs", "error", "says"),
     [
         ({"split": "valid"}, UnknownName, "unknown split 'valid'"),
@@ -230,6 +244,7 @@ def test_a_failing_batch_fails_only_the_rows_it_concerns(tmp_path: Path, canned:
         ({"top_k": 0}, ConfigError, "top_k=0"),
         ({"search_turns": -1}, ConfigError, "search_turns=-1"),
         ({"top_k": "3"}, ConfigError, "top_k='3'"),
+        ({"retriever": "http://host#verl"}, UnknownName, "unknown search dialect 'verl'"),
         ({"retriever": "google"}, ConfigError, "'google' is no retriever; expected one of bm25, bm25:DIR"),
         ({"retriever": "dense"}, ConfigError, "expected one of"),
         ({"retriever": "bm25:/no/such"}, DataError, "no search index in /no/such"),

@@ -119,10 +119,11 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (b"{", r"cannot be read: .*; expected JSON Lines"),
+        (b'{"question": "q", "golden_answers": "x"}\n{', "jsonl: row 2 cannot be read: Expecting .*; expected JSON"),
         (b"\xff\n", "expected JSON Lines in UTF-8"),
         (b"[1]\n", "row 1 is a list; expected an object"),
         (b'{"golden_answers": ["x"]}\n', "row 1 has question None; expected a text"),
+        (b'{"question": "", "golden_answers": ["x"]}\n', "row 1 has question ''; expected a text"),
         (b'{"question": " ", "golden_answers": ["x"]}\n', "row 1 has question ' '"),
         (b'{"question": "q", "golden_answers": []}\n', "row 1: no golden answers"),
         (b'{"question": "q"}\n', "row 1: no golden answers"),

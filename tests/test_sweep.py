@@ -22,6 +22,7 @@ from seed_agent.methods import METHODS
 
 torch, text_folder, _ = FIXTURES
 MODEL = "model.safetensors"
+PATIENCE = 900.0
 OUT = Path("sweep")
 """Below the current folder: records name their policy by its path, and two sweeps are to have the same."""
 
@@ -288,47 +289,51 @@ def _broken(*given: Any) -> Any:
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def start(cli_env: Callable[..., dict[str, str]]) -> Iterator[Any]:
+    """Return a function that starts a sweep as a process; none is left in the end."""
+    children: list[subprocess.Popen[str]] = []
+
+    def begin(line: list[str], folder: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "harness.sweep", *line]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        children.append(subprocess.Popen(command, cwd=folder, env=cli_env(OMP_NUM_THREADS="1"), **pipes))
+        return children[-1]
+
+    yield begin
+    for child in children:  # of a test that failed
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+
+
 @pytest.mark.slow
-def test_a_killed_sweep_leaves_nobody_behind_and_goes_on(
-    text_folder: Path, tmp_path: Path, cli_env: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_sweep_goes_on(text_folder: Path, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
     grid = ("--methods", "grpo,vanilla", "--fractions", "0.5,1")
-    for name in ("killed", "whole"):
-        (tmp_path / name).mkdir()
     line = arguments(text_folder, OUT, *grid, "--jobs", "2")
-    command = [sys.executable, "-m", "harness.sweep", *line]
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            cwd=tmp_path / "killed",
-            env=cli_env(OMP_NUM_THREADS="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    out = tmp_path / "killed" / OUT
-    first = start()
-    _wait(first, (out / "alfworld/grpo/micro/f1-s0/train/train.json").exists)
+    for folder in (killed, whole):
+        folder.mkdir()
+    first = start(line, killed)
+    _wait(first, (killed / OUT / "alfworld/grpo/micro/f1-s0/train/train.json").exists)
     first.send_signal(signal.SIGINT)
-    said, err = first.communicate(timeout=300)
+    said, err = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130 and said == "" and err.splitlines()[-1].startswith("interrupted: "), err
-    second = start()
-    _wait(second, (out / "alfworld/grpo/micro/f0.5-s0/eval/run.json").exists)
+    second = start(line, killed)
+    _wait(second, (killed / OUT / "alfworld/grpo/micro/f0.5-s0/eval/run.json").exists)
     os.kill(second.pid, signal.SIGKILL)
     second.communicate()
-    third = start()
-    said, err = third.communicate(timeout=600)
+    third = start(line, killed)
+    said, err = third.communicate(timeout=PATIENCE)
     assert third.returncode == 0, err
-    monkeypatch.chdir(tmp_path / "whole")
+    monkeypatch.chdir(whole)
     use_launcher(monkeypatch)
     assert sweep.main(arguments(text_folder, OUT, *grid)) == 0
-    assert found(out) == found(OUT)
+    assert found(killed / OUT) == found(OUT)
 
 
 def _wait(child: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < end

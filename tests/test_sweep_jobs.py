@@ -153,3 +153,43 @@ def test_the_launcher_logs_and_hands_out_devices_and_threads(tmp_path: Path, mon
     assert [options["env"]["CUDA_VISIBLE_DEVICES"] for _, options in seen] == ["4", "7", "4"]
     assert {options["env"]["OMP_NUM_THREADS"] for _, options in seen} == {"3"}
     assert one.log.read_text() == "$ python -m harness.train --seed 0 'a b'\n" * 3
+
+
+SLEEPER = """
+import pathlib, signal, sys, time
+def end(*given):
+    pathlib.Path("ended").touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("up").touch()
+time.sleep(600)
+"""
+PARENT = """
+import pathlib, time
+from harness.sweeps.jobs import Launcher
+from harness.sweeps.units import Step
+folder = pathlib.Path.cwd()
+(folder / "logs").mkdir()
+Launcher()(Step("train", "u", folder, "sleeper", (), ()), 0)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_a_killed_sweep_leaves_nobody_behind(tmp_path: Path, cli_env: Callable[..., dict[str, str]]) -> None:
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, env=cli_env())
+    try:
+        _wait_for(tmp_path / "up", parent)
+    finally:
+        parent.kill()
+        parent.wait()
+    _wait_for(tmp_path / "ended")
+
+
+def _wait_for(path: Path, child: "subprocess.Popen[bytes] | None" = None) -> None:
+    end = time.monotonic() + 120
+    while not path.exists():
+        assert child is None or child.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)

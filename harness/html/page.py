@@ -10,7 +10,7 @@ from harness.html.packing import LABELS, Packed, pack
 from harness.html.reading import RunFiles
 from harness.html.rendering import origin, render_page
 from harness.html.screens import pack_screens
-from harness.table import percent
+from harness.table import percent, together
 
 RATES = {
     "ill_formed": ("ill-formed", "share of replies without the required form"),
@@ -38,6 +38,7 @@ def render(run: RunFiles) -> bytes:
         provenance=_provenance(run),
         notices=run.notices,
         ceilings=run.ceilings,
+        together=together(run.summary["splits"]) if run.complete else None,
         embedded=packed.embedded,
         # Safe between script tags as they are: JSON without "<", and base64.
         index=Markup(packed.index),

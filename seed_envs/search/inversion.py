@@ -209,7 +209,7 @@ def ranks(ids: Iterable[str], documents: int) -> Array:
     """Return the place of each document in the order of ``ids``; empty where that is its number.
 
     Raises:
-        DataError: when there is not one id per document.
+        DataError: when there is not one id per document, or one occurs twice.
     """
     remaining, pieces = iter(ids), [np.zeros(0, "S1")]
     while piece := [encode(name) for name in islice(remaining, _IDS_AT_ONCE)]:
@@ -219,6 +219,10 @@ def ranks(ids: Iterable[str], documents: int) -> Array:
     if len(names) != documents:
         raise DataError(f"{len(names)} ids for {documents} documents; expected one each")
     order = np.argsort(names, kind="stable")
+    ordered = names[order]
+    if (twice := np.flatnonzero(ordered[1:] == ordered[:-1])).size:
+        name = bytes(ordered[twice[0]]).decode("utf-8", "replace")
+        raise DataError(f"the id {name!r} occurs twice; expected documents with ids of their own")
     if np.array_equal(order, np.arange(documents)):
         return np.zeros(0, np.uint32)
     places = np.empty(documents, np.uint32)

@@ -85,6 +85,7 @@ class SearchQAEnv(AgentEnv):
 
     version = "0"
     splits: ClassVar[tuple[str, ...]] = ("train", "seen", "unseen")
+    split_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {TEST: ("seen", "unseen")}
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
     def __init__(

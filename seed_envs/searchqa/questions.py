@@ -47,7 +47,7 @@ def _question(row: Any, where: str, default_set: str, default_id: str) -> Questi
         raise DataError(f"{where} is a {type(row).__name__}; expected an object with question and golden_answers")
     kept = _object(row.get("env_kwargs"))
     truth = _object(_object(row.get("reward_model")).get("ground_truth") or kept.get("ground_truth"))
-    text = row.get("question") or kept.get("question")
+    text = kept.get("question") if row.get("question") is None else row["question"]
     answers = next((a for a in (row.get("golden_answers"), truth.get("target")) if a is not None), ())
     source = row.get("data_source") or kept.get("data_source") or default_set
     if not isinstance(text, str) or not text.strip():
@@ -63,11 +63,14 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    number = 0
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield number, json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: row {number} cannot be read: {error.msg}; expected JSON Lines in UTF-8") from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}; expected JSON Lines in UTF-8") from None
 

@@ -57,7 +57,8 @@ def open_searcher(name: str, data: str) -> Searcher:
     """Open a retriever once per process.
 
     Args:
-        name: one of ``KINDS``; ``bm25`` alone searches the passages that belong to ``data``.
+        name: one of ``KINDS``; ``bm25`` alone searches the passages that belong to ``data``, and
+            ``http:URL#verl_agent`` names the dialect of a server.
         data: ``embedded``, or the data root.
 
     Raises:
@@ -69,9 +70,10 @@ def open_searcher(name: str, data: str) -> Searcher:
     kind, _, where = name.partition(":")
     if name == "bm25" and data == "embedded":
         return Searcher(embedded.encyclopedia(), world().sha256())
-    if kind == "http" and where:
-        address = where if where.startswith(("http://", "https://")) else f"http:{where}"
-        return Searcher(open_retriever(address), None)
+    if kind in ("http", "https") and where:
+        address = where if where.startswith(("http://", "https://")) else f"{kind}://{where.removeprefix('//')}"
+        address, _, dialect = address.partition("#")
+        return Searcher(open_retriever(address, **({"dialect": dialect} if dialect else {})), None)
     if kind not in ("bm25", "pyserini", "dense") or (kind != "bm25" and not where):
         raise ConfigError(f"{name!r} is no retriever; expected one of {KINDS}")
     folder = Path(where).expanduser() if where else _own_index(Path(data))

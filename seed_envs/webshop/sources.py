@@ -132,7 +132,8 @@ class OfficialGoals:
             self.goals = upstream_order(make(shop.instructed(), ceiling), worker_seed)
         if not self.goals:
             raise ConfigError(
-                f"these files make no goals for the profile {profile!r}; expected one of {list(PROFILES)}"
+                f"the files in {data} make no goals for the profile {profile!r}: {len(shop):,} products, none with a "
+                "usable instruction; are they the official ones? type: python -m seed_envs fetch webshop"
             )
 
     def __reduce__(self) -> tuple[object, ...]:
