@@ -3,6 +3,7 @@
 import hashlib
 import math
 import struct
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,7 +57,7 @@ class Columns:
             DataError: when its hash is none.
         """
         split, task_id, attempt = row.key
-        task = TaskOf(split, task_id, row.category, row.task_sha256)
+        task = TaskOf(sys.intern(split), task_id, sys.intern(row.category), row.task_sha256)
         kind = row.error.partition(":")[0] or row.error
         try:
             self._data += _PACKER.pack(

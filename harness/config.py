@@ -333,7 +333,7 @@ def _portable(kwargs: Mapping[str, Any], split: str, manifest: str) -> dict[str,
 
     ``official`` are data that the release's manifest lists, ``local`` all others.
     """
-    where = "local" if "-local/" in manifest else "official"
+    where = "local" if "-local-" in f"{manifest.partition('/')[0]}-" else "official"
     fixed = {"split": split, "data": "embedded" if kwargs.get("data") == "embedded" else where}
     return {key: fixed.get(key, value) for key, value in kwargs.items()}
 

@@ -188,7 +188,7 @@ def _of_drawn_seeds(bits: np.random.PCG64, values: Array, rows: int) -> Array:
 
 def _of_cells(values: Array) -> float:
     """Return the variance of a mean over seeds and tasks that is neither a seed's nor a task's; 0 of one seed."""
-    seeds, tasks = values.shape
+    seeds, tasks = len(values), int(values.shape[1])
     if seeds == 1:
         return 0.0
     rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()

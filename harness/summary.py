@@ -119,6 +119,7 @@ def summarise_rows(rows: Iterable[Row], *, planned: int | None = None, protocol:
     for row in rows:
         columns.add(row)
     whole = columns.settled()
+    digest = whole.records_sha256()  # first, while nothing else is there: it sorts a copy of all hashes
     policy, env = _played(whole)
     summary = {name: _split(name, part) for name, part in whole.by("split")}
     n = len(whole)
@@ -128,7 +129,7 @@ def summarise_rows(rows: Iterable[Row], *, planned: int | None = None, protocol:
         "env": env,
         "policy": policy,
         "protocol": protocol,
-        "records_sha256": whole.records_sha256(),
+        "records_sha256": digest,
         "n": n,
         "planned": expected,
         "complete": n == expected and n > 0,

@@ -25,7 +25,7 @@ def test_seed_raises_success_in_pictured_rooms(tmp_path: Path) -> None:
     from seed_agent.train.sft import run_sft
 
     row = BASES["sokoban"]
-    row = replace(row, recipe=replace(row.recipe, imperfect=1), plan=replace(row.plan, epochs=1, batch=16))
+    row = replace(row, plan=replace(row.plan, epochs=1))
     build_base("sokoban", tmp_path / "base", base=row)
     preset = get_preset("sokoban/micro/seed").settings.model_dump()
     first = build({**preset, **SMALLER, "model": str(tmp_path / "base"), "init": "given"})

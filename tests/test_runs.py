@@ -387,3 +387,17 @@ def test_slugs_are_safe_file_names():
     long = config.slug("scripted:replay:" + "/very/long" * 30)
     assert len(long) == 80 and long != config.slug("scripted:replay:" + "/very/long" * 31)
     assert config.slug("../x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "where"),
+    [
+        ("alfworld-2.1.1/valid_seen", "official"),
+        ("boxoban-local/unfiltered-test", "local"),
+        ("webshop-local-small-synthetic-fixed/test", "local"),
+        ("webshop-small-synthetic-fixed/test-local-", "official"),
+    ],
+)
+def test_data_that_no_manifest_lists_are_called_local(manifest: str, where: str) -> None:
+    assert config._portable({"data": "/somewhere", "x": 1}, "test", manifest) == {"data": where, "x": 1}
+    assert config._portable({"data": "embedded"}, "test", manifest)["data"] == "embedded"
