@@ -42,7 +42,7 @@ COLOURS = {
 Source: P. Tol, Colour schemes, technical note SRON/EPS/TN/09-002, 'muted', which colour-blind readers can tell apart.
 """
 _SPARE = tuple((colour, marker) for marker in "dHp8" for colour in ("#666633", "#cc3311", "#009988", "#ee7733"))
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.spines.top": False,
