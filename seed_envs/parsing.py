@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from seed_envs.errors import UnknownName
-from seed_envs.searchqa.dialects import tagged, write_action
+from seed_envs.searchqa.dialects import write_action
 
 Parser = Callable[[str], "Parsed"]
 PROJECTED = ("alfworld", "webshop", "sokoban", "searchqa")
@@ -41,8 +41,13 @@ def stops(kind: str) -> tuple[str, ...]:
 
 
 def write_block(action: str, kind: str) -> str:
-    """Return an action in the tags that a reply to this kind of environment puts around it."""
-    return tagged(action) if kind in _BLOCKS else f"<action>{action}</action>"
+    """Return an action in the tags that a reply to this kind of environment puts around it.
+
+    Words to search for or to answer stand behind a blank, as they do in running text: most
+    tokenizers have other tokens for a word without one.
+    """
+    verb, opened, rest = action.partition("[")
+    return f"<{verb}> {rest.removesuffix(']')}</{verb}>" if kind in _BLOCKS and opened else f"<action>{action}</action>"
 
 
 def read_reply(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.board.actions import Header, Logged, rows_of, write_log
+from harness.board.derived import aggregate, flags
 from harness.board.entry import (
     MEASURED,
     ActionLog,
@@ -21,8 +22,6 @@ from harness.board.entry import (
     Stage1,
     Summary,
     Training,
-    aggregate,
-    flags,
     write_entry,
 )  # fmt: skip
 from harness.summary import summarise_rows

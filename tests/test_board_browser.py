@@ -71,7 +71,7 @@ def test_filters(show, board):
 
     def left(**choices: str) -> tuple[str, list[str]]:
         page.click("text=Show all")
-        page.wait_for_function("document.getElementById('count').textContent.startsWith('9 of')")
+        page.locator("#count", has_text="9 of 9").wait_for()
         for name, value in choices.items():
             page.select_option(f"#filter-{name}", value)
         return page.inner_text("#count"), headings(page)

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import toys
+from toys import registered  # noqa: F401 (a fixture)
 
 import seed_envs
 from seed_envs.__main__ import COMMANDS, main

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import eval_plugin
 import pytest
+from toys import registered  # noqa: F401 (a fixture)
 
 import harness.__main__
 from harness import eval, runs

@@ -76,7 +76,8 @@ def test_an_environment_that_raises_costs_one_episode(command, monkeypatch, plac
     assert split["success"]["n"] == 6
     assert "unseen: 1 of 6 episodes broke and count as failures (1 RuntimeError)" in out
     assert "error: RuntimeError: the alphabet is gone (first in unseen/003 attempt 0)\nrepeat the command" in err
-    assert err.count("\n") == 2 and status() == "finished"
+    assert err.count("\n") == 3 and "\nto list it: python -m harness.leaderboard add run" in err
+    assert status() == "finished"
     # Still broken: played again, counted once, still exit 1.
     code, _, err = command()
     assert code == 1 and json.loads(result()) == summary
@@ -295,7 +296,8 @@ def test_closed_streams_change_nothing(command, start, closed):
 
     child = start(before=close)
     out, err = child.communicate(timeout=60)
-    assert child.returncode == 0 and err == "" and bool(out) == (1 not in closed)
+    listing = "to list it: python -m harness.leaderboard add run --to leaderboards\n"
+    assert child.returncode == 0 and err == (listing if 2 not in closed else "") and bool(out) == (1 not in closed)
     assert result() == result("clean")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-import toys  # noqa: F401  (puts the toy package on the path)
 from rich.console import Console
 from rich.text import Text
+from toys import registered  # noqa: F401 (a fixture)
 
 from seed_envs.__main__ import main
 from seed_envs.alfworld.env import ALFWorldEnv

@@ -11,13 +11,13 @@ pytest.importorskip("accelerate", reason="accelerate is not installed; install '
 
 from seed_agent.chat import Language
 from seed_agent.policy import Sampling, Situation
-from seed_agent.train.base import BASES, tags_of
+from seed_agent.train.base import BASES, codes_of, tags_of
 from seed_agent.train.demos import Demos, Recipe, gather
 from seed_agent.train.readers import SLIP, read_passages, read_shop
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Seen, Turn
-from seed_envs.parsing import read_reply
+from seed_envs.parsing import read_reply, write_block
 from seed_envs.presets import get_preset
 from seed_envs.prompting import Past, builtin_template
 from seed_envs.seeding import Draws
@@ -69,7 +69,7 @@ def test_a_customer_searches_reads_chooses_and_buys() -> None:
         "search[i need a mug that is dishwasher safe, preferably with lid in dark red]",
     )
     # the first of the two best titles is too dear
-    assert shop(RESULTS, LISTED) == ("dishwasher safe mug lid $12.5", "click[e0c]")
+    assert shop(RESULTS, LISTED) == ("dishwasher safe mug lid", "click[e0c]")
     # "red" is a part of "dark red", not a wish of its own; what was chosen is not chosen again
     assert shop(ITEM, OFFERED) == ("choose dark red", "click[dark red]")
     assert shop(ITEM, OFFERED, options={"color": "dark red"}) == ("buy it", "click[buy now]")
@@ -150,7 +150,7 @@ def test_faultless_demonstrations_win_and_fit(kind: str) -> None:
         text = example.chat[-1].text
         assert len(text) < 2_600, "a few hundred tokens"
         if kind == "searchqa":  # the thought quotes the passages, the action is in question or thought
-            thought, action = re.fullmatch(r"<think>(.*)</think><\w+>(.*)</\w+>", example.reply).groups()  # type: ignore[union-attr]
+            thought, action = re.fullmatch(r"<think> (.*)</think><\w+> (.*)</\w+>", example.reply).groups()  # type: ignore[union-attr]
             assert action in text or action in ("yes", "no")
             assert all(word in text for word in thought.split()) or thought in ("look it up", "not here")
 
@@ -158,7 +158,11 @@ def test_faultless_demonstrations_win_and_fit(kind: str) -> None:
 def test_compact_pages_mark_what_can_be_clicked_and_keep_every_product() -> None:
     template = builtin_template("webshop", "compact")
     text = template.render(instruction=WISH, observation=RESULTS, taken=1, admissible=LISTED)
-    assert "[next >] [e0a] acme dishwasher safe mug, with lid, a1 $25.0 [e0b] brand mug" in text
+    assert (
+        "[back to search] page 1 (total results: 3) [next >]\nacme dishwasher safe mug, with lid, a1 $25.0 [e0a]\n"
+        in text
+    )
+    assert "brand mug, with lid, b2 $19.99 to $30.5 [e0b]\n" in text
     text = template.render(instruction=WISH, observation=ITEM, taken=2, admissible=OFFERED)
     assert "color [dark red] [red] size [large] acme mug, c3 price: $12.5" in text and text.endswith("[buy now]\n")
     long = " [SEP] ".join(["Instruction:", WISH, "Back to Search", "word " * 60])
@@ -171,14 +175,29 @@ def test_compact_passages_come_with_the_thoughts_before_them() -> None:
     text = template.render(instruction=QUESTION, observation=FIRST, taken=1, history=past)
     assert text == (
         "Your question: the founder of ash works was born in which town?\nTurn 2.\n"
-        "look it up <search>ash works</search>\n"
-        "the ash: the ash is a film released by ash works. it is set in elm.\n"
-        "ash works: ash works is a company based in elm. uma holt founded it in 1901.\n"
+        "- look it up; search ash works\n"
+        "* the ash: the ash is a film released by ash works. it is set in elm.\n"
+        "* ash works: ash works is a company based in elm. uma holt founded it in 1901.\n"
     )
     odd = template.render(instruction="q", observation="Nothing happens.", taken=1, history=[Past(1, "q", "x", "")])
     assert odd.endswith("\nnothing happens.\n")
     many = template.render(instruction="q", observation='Doc 1: "T"\n' + "word " * 99, taken=1)
     assert many.count("word") == 60
+
+
+def test_words_stand_behind_a_blank_as_in_running_text() -> None:
+    assert write_block("search[ash works]", "searchqa") == "<search> ash works</search>"
+    assert (
+        read_reply(f"<think> a</think>{write_block('answer[a]b]', 'searchqa')}", kind="searchqa").action
+        == "answer[a]b]"
+    )
+    assert write_block("click[red]", "webshop") == "<action>click[red]</action>"
+
+
+def test_every_product_of_the_shop_has_a_token_of_its_own() -> None:
+    codes = codes_of("webshop")
+    assert len(codes) == len(set(codes)) == 1_000 and all(code[:3] == "e0s" and len(code) == 10 for code in codes)
+    assert codes_of("searchqa") == codes_of("alfworld") == ()
 
 
 def test_every_tag_of_a_kind_is_known() -> None:

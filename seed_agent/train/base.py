@@ -31,6 +31,7 @@ from seed_envs.files import write_atomically
 from seed_envs.parsing import blocks
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
+from seed_envs.webshop.catalogue import open_catalogue
 
 CARD = "card.json"
 Report = Callable[[Mapping[str, Any]], None]
@@ -73,13 +74,14 @@ BASES = {
         "seed_envs/WebShop-v0",
         "webshop/micro",
         Recipe(noise=0.2, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=4, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        FitPlan(epochs=3, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "searchqa": Base(
         "seed_envs/SearchQA-v0",
         "searchqa/micro",
-        Recipe(noise=0.15, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=4, lr=4e-3, batch=32, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        Recipe(noise=0.1, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=4, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        vocab=3072,
     ),
 }
 """By kind of environment; a third party adds its own."""
@@ -88,6 +90,14 @@ BASES = {
 def tags_of(kind: str) -> tuple[str, ...]:
     """Return the tags of a reply; each is a token, so that replies are short."""
     return tuple(text for name in ("think", *blocks(kind)) for text in (f"<{name}>", f"</{name}>"))
+
+
+def codes_of(kind: str) -> tuple[str, ...]:
+    """Return names of letters without a meaning; each is a token, since a small model cannot copy it letter by letter.
+
+    They are the codes of all products in the embedded shop, which every split sells.
+    """
+    return tuple(asin.lower() for asin in open_catalogue().asins) if kind == "webshop" else ()
 
 
 def base_of(kind: str) -> Base:
@@ -172,7 +182,8 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     build = build_vision_model if base.vision else build_text_model
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
     loaded = load_model(str(folder), Placement("cpu", "float32", "tiny models are built on the CPU"))
-    loaded.tokenizer.add_tokens(list(tags_of(get_preset(base.language).kind)))
+    kind = get_preset(base.language).kind
+    loaded.tokenizer.add_tokens([*tags_of(kind), *codes_of(kind)])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loaded.model.resize_token_embeddings(len(loaded.tokenizer), mean_resizing=False)

@@ -121,7 +121,8 @@ class Demonstrator:
         draws = Draws("demonstration", situation.seed, len(situation.turns))
         known = [] if isinstance(plan, Failure) else plan
         if self.reader is not None:
-            return self._decision(situation, *self.reader(situation, known, draws, draws.chance(self.noise)))
+            thought, action = self.reader(situation, known, draws, draws.chance(self.noise))
+            return self._decision(situation, f" {thought}", action)  # in the tokens that running text has
         drawn = draws.chance(self.noise) or not known
         hidden = self.player.language.preset.hidden_actions
         offered = [a for a in situation.info["admissible_actions"] or [] if a not in hidden and a[:8] != "examine "]

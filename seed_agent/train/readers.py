@@ -46,9 +46,9 @@ def read_shop(situation: Situation, plan: Sequence[str], draws: Draws, err: bool
         return SLIP, draws.choice(offered)
     products = list(_products(situation.observation["text"], offered))
     if products:
-        asin, title, price = max(products, key=lambda product: _fit(product, wanted))
+        asin, title, _ = max(products, key=lambda product: _fit(product, wanted))
         fitting = [word for word in _words(title) if word in _words(wanted)]
-        return " ".join([*fitting, price]), click(asin)
+        return " ".join(fitting) or "take this", click(asin)
     if click("buy now") not in offered:  # a description, or nothing found
         back = "< prev" if click("< prev") in offered else "back to search"
         return "go back", click(back)
