@@ -236,7 +236,7 @@ FOR_ENV = {
 """The models each environment was published with."""
 
 _MICRO: dict[str, dict[str, Any]] = {
-    "alfworld": {"iterations": 40},
+    "alfworld": {"iterations": 50},
     "sokoban": {"min_pixels": 0, "iterations": 20, "tasks": 32, "minibatch": 512, "batch": 256},
     "searchqa": {"warmup": 0},
 }
