@@ -1,7 +1,6 @@
 """Does training raise success? A small base policy that looks at pictures, SEED's two stages, before and after."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,14 @@ SFT = {"tasks": 24, "rollouts": 4, "temperature": 1.0, "epochs": 3, "lr": 5e-4, 
 
 @pytest.mark.slow
 def test_seed_raises_success_in_pictured_rooms(tmp_path: Path) -> None:
-    from seed_agent.train.base import BASES, build_base
+    from seed_agent.train.base import build_base
     from seed_agent.train.model import load_policy
     from seed_agent.train.presets import get_preset
     from seed_agent.train.run import TrainingRun
     from seed_agent.train.settings import build
     from seed_agent.train.sft import run_sft
 
-    row = BASES["sokoban"]
-    row = replace(row, plan=replace(row.plan, epochs=1))
-    build_base("sokoban", tmp_path / "base", base=row)
+    build_base("sokoban", tmp_path / "base")  # most of the time; less fitting gave a base that learns nothing
     preset = get_preset("sokoban/micro/seed").settings.model_dump()
     first = build({**preset, **SMALLER, "model": str(tmp_path / "base"), "init": "given"})
     run_sft(first, load_policy(first), tmp_path / "sft", **SFT)
