@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
-    if not 0 < args.alpha < 1:
-        raise ConfigError(f"--alpha {args.alpha:g} cannot be used; expected a number between 0 and 1, such as 0.05")
+    if not 1e-6 <= args.alpha <= 0.5:
+        raise ConfigError(f"--alpha {args.alpha:g} cannot be used; expected a number from 1e-6 to 0.5, such as 0.05")
     sides = make_sides(args.runs, _groups(args.group))
     if len(sides) < 2:
         raise ConfigError(f"there is {len(sides)} method to compare; name runs of two or more")

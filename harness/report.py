@@ -72,6 +72,8 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.out is not None and len(args.runs) > 1:
         raise ConfigError(f"--out names one file, but there are {len(args.runs)} runs; leave it out or name one run")
+    if args.out is not None and args.out.suffix != ".html":
+        raise ConfigError(f"--out {args.out}: the page is HTML; give a name that ends in .html")
     for run in args.runs:
         write = write_training_report if is_training(run) else write_report
         say(str(write(run, args.out)))

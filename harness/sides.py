@@ -15,8 +15,9 @@ from harness.html.training_reading import EVALS, FINAL, is_training, read_traini
 from harness.paired import Array
 from harness.protocol import FULL
 from harness.summary import Row, merge, read_records, summarise_rows
-from seed_envs.errors import ConfigError, DataError
+from seed_envs.errors import ConfigError, DataError, UnknownName
 from seed_envs.seeding import canonical
+from seed_envs.tasks import resolve_split
 
 Contest = Mapping[str, Any]
 """What two runs must have in common in a split, by the words that a refusal uses."""
@@ -195,13 +196,21 @@ def shared_splits(sides: Sequence[Side], wanted: Iterable[str]) -> tuple[list[st
         ConfigError: when there is none to compare, or runs in one of them did not play the same.
     """
     names = list(dict.fromkeys(chain.from_iterable(run.summary["splits"] for side in sides for run in side.runs)))
-    names = [name for name in names if name in wanted or not wanted]
+    means = {_meant(name, names) for name in wanted}
+    names = [name for name in names if name in means or not means]
     shared = [name for name in names if all(name in run.summary["splits"] for side in sides for run in side.runs)]
     if not shared:
-        raise ConfigError(f"the runs share no split of {sides[0].first.env}; expected one that all have played")
+        raise ConfigError(f"the runs share no split of {sides[0].first.env}; expected one that all have played; --split names them as the runs do")
     for name in shared:
         _check(name, [run for side in sides for run in side.runs])
     return shared, [name for name in names if name not in shared]
+
+
+def _meant(name: str, known: list[str]) -> str:
+    try:
+        return resolve_split(name, known)
+    except UnknownName:  # of another environment of the comparison
+        return name
 
 
 def _check(split: str, runs: Sequence[Played]) -> None:

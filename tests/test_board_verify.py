@@ -348,3 +348,39 @@ def test_a_newer_row_is_refused(row, command):
     code, out, err = command(verify, row)
     assert code == 2 and "this version reads up to 1: pip install -U seed-suite" in err and not out
     assert Path(row).exists()
+
+
+def test_a_success_without_a_turn_is_found(row, command):
+    def edit(episodes):
+        one = episodes[WORD]
+        turns = len(one["actions"])
+        one |= {"outcome": "success", "success": True, "score": 1.0}
+        for key, value in one.items():
+            if isinstance(value, (list, str)) and len(value) == turns and key not in ("task_id", "outcome"):
+                one[key] = value[:0]
+        one["observations"] = one["observations"][:1]
+        if one.get("pixels"):
+            one["pixels"] = one["pixels"][:1]
+
+    kit.edit_log(row, edit)
+    kit.sign(row)
+    code, out, _ = command(verify, row)
+    assert code == 1 and "attempt 1, at its beginning: an end without a turn: expected success" in out
+
+
+def test_records_of_another_run_are_found(tmp_path, command):
+    mine, other = kit.play(tmp_path / "mine"), kit.play(tmp_path / "other", policy="spell:first=9")
+    for name in (runs.RECORDS, runs.SUMMARY):
+        shutil.copy(other / name, mine / name)
+    code, out, err = command(verify, mine)
+    assert code == 1 and "is not of the run that" in out + err
+    assert command(leaderboard, "add", mine, "--to", tmp_path / "board")[0] == 2
+
+
+def test_a_report_overwrites_no_other_file_of_the_run(tmp_path, command):
+    from harness import report
+
+    folder = kit.play(tmp_path / "run")
+    before = (folder / "run.json").read_bytes()
+    code, _, err = command(report, folder, "--out", folder / "run.json")
+    assert code == 2 and "ends in .html" in err and (folder / "run.json").read_bytes() == before

@@ -177,6 +177,6 @@ def _coverage(entry: Entry, run: Run, rows: Mapping[Key, Row]) -> Iterator[str]:
         attempts.setdefault((split, task_id), set()).add(attempt)
     for (split, task_id), those in sorted(attempts.items()):
         expected = len(those) if entry.protocol.draws else entry.protocol.attempts
-        if those != set(range(expected)):
+        if (len(those), min(those), max(those)) != (expected, 0, expected - 1):
             yield f"{run.log.file}: task {task_id} of {split} has the attempts {sorted(those)}; expected {expected}"
             return

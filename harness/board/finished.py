@@ -1,6 +1,7 @@
 """Finished runs of ``harness.eval`` as a leaderboard takes them: unchanged since, and with their provenance."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +53,24 @@ class Finished:
                     f"{self.folder / SUMMARY} is not what {RECORDS} gives (it says {_first(self.summary, found)}); "
                     "one of the two was changed since the run was finished"
                 )
+            _expect(self.config, header, rows, self.folder)
             yield header, rows, episodes
+
+
+def _expect(config: Mapping[str, Any], header: Header, rows: Mapping[Key, Row], folder: Path) -> None:
+    """Raise ``DataError`` where the records are not of the run that ``config`` describes."""
+    try:
+        stated = {name: (split["manifest_sha256"], int(split["episodes"])) for name, split in config["splits"].items()}
+        claim = (config["policy"], config["env"]["id"], config["max_turns"], stated)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise DataError(f"{folder / RUN} does not say what was played; play the run again with --fresh") from None
+    played = Counter(split for split, _, _ in rows)
+    found = {name: (record.manifest_sha256, played[name]) for name, record in header.splits.items()}
+    envs = {(record.id, record.max_turns) for record in header.splits.values()}
+    if (header.policy, found) != (claim[0], stated) or envs != {claim[1:3]}:
+        raise DataError(
+            f"{folder / RECORDS} is not of the run that {folder / RUN} describes; one of the two was changed"
+        )
 
 
 def _first(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:

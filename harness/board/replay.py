@@ -9,7 +9,7 @@ from typing import Any
 from harness.board.actions import Header, Logged
 from seed_agent.images import pixels_hash
 from seed_agent.rollout import Request
-from seed_agent.trajectory import EnvRecord, decide_outcome, storable
+from seed_agent.trajectory import ERRORS, EnvRecord, decide_outcome, storable
 from seed_envs.cli.foreign import call
 from seed_envs.errors import ConfigError
 from seed_envs.seeding import sha256_text
@@ -81,7 +81,10 @@ def replay(header: Header, episodes: Iterable[Logged], where: Where, done: Repla
         SeedError: when an environment cannot be made here, data or an index being absent for instance.
     """
     for split, members in groupby(episodes, key=lambda episode: episode.split):
-        record = header.splits[split]
+        record = header.splits.get(split)
+        if record is None:
+            yield Difference(split, "the split", sorted(header.splits), split)
+            continue
         maker = _maker(record, where)
         waiting = iter(members)
         rows = ROWS * max(1, where.workers)
@@ -157,6 +160,8 @@ class _Table:
                     yield odd
                 elif _last(playing.logged):
                     self.rows[row] = playing
+                elif not playing.logged.actions and playing.logged.outcome not in ERRORS:
+                    yield _differs(playing.logged, 0, "an end without a turn", playing.logged.outcome, "a beginning")
 
     def _known(self, logged: Logged) -> Difference | None:
         """Compare the task with the one that is installed."""

@@ -88,7 +88,11 @@ def _drawn(entry: Entry, done: Replayed) -> Iterator[str]:
         if not entry.protocol.draws:
             return
         ids = [task.id for task in tasks if task.split == split]
-        found = protocols.draw(protocol, ids, split=split, seed=entry.protocol.seed) or Counter()
+        try:
+            found = protocols.draw(protocol, ids, split=split, seed=entry.protocol.seed) or Counter()
+        except (KeyError, TypeError, ValueError):
+            yield f"the protocol's settings {entry.protocol.settings} cannot be followed"
+            return
         expected = Counter({task: times * entry.protocol.attempts for task, times in found.items()})
         if expected != done.played[split]:
             odd = next(

@@ -168,7 +168,7 @@ def read_file(path: Path) -> dict[str, Any]:
         found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; give a file with the grid, in YAML or JSON") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} is no {path.suffix.lstrip('.') or 'YAML'} ({reason[:160]})") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

@@ -4,8 +4,8 @@ Everything follows from the place of a product in the plan, so it is made anew w
 needed and never stored.
 """
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,4 +245,6 @@ def write_official(folder: Path, count: int = PRODUCTS) -> None:
 
 
 if __name__ == "__main__":
-    write_official(Path(*sys.argv[1:2]))
+    parser = argparse.ArgumentParser(prog="python -m seed_envs.webshop.generator", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the three files go")
+    write_official(parser.parse_args().folder)

@@ -4,7 +4,7 @@ FOLDER holds the official files. Beside the usual four columns it has each goal'
 for its own product with the options asked for. Only hashes of goals are written, none of their texts.
 """
 
-import sys
+import argparse
 
 from seed_envs.paths import manifest_path
 from seed_envs.webshop.sources import MANIFEST, best_score, open_goals
@@ -25,4 +25,7 @@ def lines(data: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    manifest_path(MANIFEST.format(PROFILE)).write_text("\n".join(lines(sys.argv[1])) + "\n", encoding="utf-8")
+    parser = argparse.ArgumentParser(prog="python -m seed_envs.webshop.release", description=__doc__)
+    parser.add_argument("folder", help="of the official files")
+    folder = parser.parse_args().folder
+    manifest_path(MANIFEST.format(PROFILE)).write_text("\n".join(lines(folder)) + "\n", encoding="utf-8")
