@@ -200,7 +200,7 @@ def shared_splits(sides: Sequence[Side], wanted: Iterable[str]) -> tuple[list[st
     names = [name for name in names if name in means or not means]
     shared = [name for name in names if all(name in run.summary["splits"] for side in sides for run in side.runs)]
     if not shared:
-        raise ConfigError(f"the runs share no split of {sides[0].first.env}; expected one that all have played; --split names them as the runs do")
+        raise ConfigError(f"the runs share no split of {sides[0].first.env}; expected one that all have played")
     for name in shared:
         _check(name, [run for side in sides for run in side.runs])
     return shared, [name for name in names if name not in shared]

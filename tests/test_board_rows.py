@@ -13,7 +13,7 @@ import committed
 import eval_plugin  # noqa: F401  (registers the environment and policies)
 import pytest
 
-from harness import eval, leaderboard, runs
+from harness import eval, leaderboard, runs, verify
 from harness.board.actions import of_run, read_log, rows_of, successes, write_log
 from harness.board.adding import add
 from harness.board.entry import read_entry
@@ -21,6 +21,7 @@ from harness.board.lineage import lineage, training
 from harness.summary import summarise_rows, to_bytes
 from seed_agent.train.settings import Settings
 from seed_envs.errors import DataError
+from seed_envs.seeding import canonical, sha256_text
 
 
 @pytest.fixture(autouse=True)
@@ -341,3 +342,27 @@ def test_from_a_killed_run_to_a_verified_row(cli_env, run_cli, tmp_path):
     assert built[0] == 0 and (tmp_path / "board" / "index.html").exists(), built
     verified = do("harness.verify", "board", "a", "--plugin", "eval_plugin")
     assert verified[0] == 0 and verified[1].count("ok ") == 3, verified
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("config",), {}), (("config", "seed"), "x"), (("config", "policy"), 5), (("config", "env"), "x"),
+        (("config", "env", "kwargs"), None), (("config", "splits"), {}), (("config", "protocol"), "full"),
+        (("ceilings",), []), (("provenance", 0, "policy"), None), (("provenance",), []),
+    ],
+)  # fmt: skip
+def test_odd_values_in_a_run_are_one_line(tmp_path, capsys, place, value):
+    folder = kit.play(tmp_path / "run")
+    state = json.loads((folder / "run.json").read_bytes())
+    found = state
+    for key in place[:-1]:
+        found = found[key]
+    found[place[-1]] = value
+    state["digest"] = sha256_text(canonical(state["config"]))
+    (folder / "run.json").write_text(json.dumps(state))
+    capsys.readouterr()
+    assert leaderboard.main(["add", str(folder), "--to", str(tmp_path / "board")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "is not as it was written" in err, err
+    assert verify.main([str(folder)]) == 2

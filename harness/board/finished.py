@@ -8,12 +8,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
+
 from harness.board.actions import Header, Logged, of_run
 from harness.board.checks import recomputed
 from harness.runs import RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical, sha256_text
+
+
+class _Env(BaseModel):
+    id: str
+    version: str
+    kwargs: dict[str, Any]
+
+
+class _Split(BaseModel):
+    manifest: str
+    manifest_sha256: str
+    tasks: int
+    episodes: int
+
+
+class _Config(BaseModel):
+    env: _Env
+    max_turns: int | None
+    splits: dict[str, _Split] = Field(min_length=1)
+    policy: str
+    protocol: dict[str, Any]
+    attempts: int
+    seed: int
+
+
+class _Start(BaseModel):
+    policy: dict[str, Any] = {}
+
+
+class _State(BaseModel):
+    """What is read of ``run.json`` without asking again of what type it is."""
+
+    config: _Config
+    provenance: list[_Start] = Field(min_length=1)
+    ceilings: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -59,15 +96,11 @@ class Finished:
 
 def _expect(config: Mapping[str, Any], header: Header, rows: Mapping[Key, Row], folder: Path) -> None:
     """Raise ``DataError`` where the records are not of the run that ``config`` describes."""
-    try:
-        stated = {name: (split["manifest_sha256"], int(split["episodes"])) for name, split in config["splits"].items()}
-        claim = (config["policy"], config["env"]["id"], config["max_turns"], stated)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataError(f"{folder / RUN} does not say what was played; play the run again with --fresh") from None
+    stated = {name: (split["manifest_sha256"], split["episodes"]) for name, split in config["splits"].items()}
     played = Counter(split for split, _, _ in rows)
     found = {name: (record.manifest_sha256, played[name]) for name, record in header.splits.items()}
     envs = {(record.id, record.max_turns) for record in header.splits.values()}
-    if (header.policy, found) != (claim[0], stated) or envs != {claim[1:3]}:
+    if (header.policy, found, envs) != (config["policy"], stated, {(config["env"]["id"], config["max_turns"])}):
         raise DataError(
             f"{folder / RECORDS} is not of the run that {folder / RUN} describes; one of the two was changed"
         )
@@ -97,7 +130,13 @@ def read_finished(folder: Path) -> Finished:
     try:
         sound = sha256_text(canonical(state["config"])) == state["digest"]
         summary = json.loads((folder / SUMMARY).read_bytes())
-        known = isinstance(summary, dict) and isinstance(summary["planned"], int) and bool(state["provenance"])
+        known = isinstance(summary, dict) and isinstance(summary["planned"], int)
+        _State.model_validate(state, strict=True)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DataError(
+            f"{folder / RUN} is not as it was written: {place} is no such thing; repeat its command"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"the run in {folder} cannot be read ({error}); repeat its command") from None
     if not sound or not known:
