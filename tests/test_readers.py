@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; install 'seed-suite[train]'")
 pytest.importorskip("accelerate", reason="accelerate is not installed; install 'seed-suite[train]'")
 
+from seed_agent.backends.hf import make
 from seed_agent.chat import Language
 from seed_agent.policy import Sampling, Situation
-from seed_agent.train.base import BASES, codes_of, tags_of
+from seed_agent.train.base import BASES, build_base, tags_of
 from seed_agent.train.demos import Demos, Recipe, gather
-from seed_agent.train.readers import SLIP, read_passages, read_shop
+from seed_agent.train.readers import SLIP, codes_of, read_passages, read_shop, rename
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Seen, Turn
@@ -66,7 +69,7 @@ def shop(text: str, offered: Sequence[str] | None, **extra: Any) -> tuple[str, s
 def test_a_customer_searches_reads_chooses_and_buys() -> None:
     assert shop("WebShop", None) == (
         "search",
-        "search[i need a mug that is dishwasher safe, preferably with lid in dark red]",
+        "search[mug dishwasher safe, preferably lid dark red]",
     )
     # the first of the two best titles is too dear
     assert shop(RESULTS, LISTED) == ("dishwasher safe mug lid", "click[e0c]")
@@ -155,6 +158,20 @@ def test_faultless_demonstrations_win_and_fit(kind: str) -> None:
             assert all(word in text for word in thought.split()) or thought in ("look it up", "not here")
 
 
+@pytest.mark.parametrize("kind", ["webshop", "searchqa"])
+def test_a_small_base_is_built_with_tokens_for_tags_and_codes(kind: str, tmp_path: Path) -> None:
+    recipe = replace(BASES[kind].recipe, tasks=4, imperfect=1, skilled=4, analyses=1, analysis_chars=2_500)
+    base = replace(BASES[kind], recipe=recipe, plan=replace(BASES[kind].plan, epochs=1), hidden=32, vocab=400, rows=4)
+    card = build_base(kind, tmp_path / "base", base=base)
+    assert card["seen"]["splits"] == ["train"] and card["seen"]["tasks"] == 4
+    assert card["seen"]["episodes"] == {"imperfect": 4, "faultless": 4} and min(card["seen"]["examples"].values()) > 0
+    policy = make(str(tmp_path / "base"))
+    for text in (*tags_of(kind), *codes_of(kind)[::100]):
+        assert len(policy.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
+    reply = "<think> a</think>" + write_block(f"search[two {codes_of('webshop')[0]}]", kind)
+    assert policy.tokenizer.decode(policy.tokenizer(reply, add_special_tokens=False)["input_ids"]) == reply
+
+
 def test_compact_pages_mark_what_can_be_clicked_and_keep_every_product() -> None:
     template = builtin_template("webshop", "compact")
     text = template.render(instruction=WISH, observation=RESULTS, taken=1, admissible=LISTED)
@@ -198,6 +215,16 @@ def test_every_product_of_the_shop_has_a_token_of_its_own() -> None:
     codes = codes_of("webshop")
     assert len(codes) == len(set(codes)) == 1_000 and all(code[:3] == "e0s" and len(code) == 10 for code in codes)
     assert codes_of("searchqa") == codes_of("alfworld") == ()
+
+
+def test_codes_are_exchanged_alike_in_prompt_and_reply() -> None:
+    codes = codes_of("webshop")
+    texts = [f"mug [{codes[0]}] cup [{codes[1]}] {codes[0]}x", f"click[{codes[1]}] click[{codes[0]}]"]
+    prompt, reply = rename(texts, codes, Draws("t"))
+    shown = re.fullmatch(rf"mug \[(e0s\w+)\] cup \[(e0s\w+)\] {codes[0]}x", prompt)
+    assert shown is not None and reply == f"click[{shown[2]}] click[{shown[1]}]"
+    assert shown[1] != shown[2] and {shown[1], shown[2]} <= set(codes) and (shown[1], shown[2]) != codes[:2]
+    assert rename(texts, codes, Draws("t")) == [prompt, reply] != rename(texts, codes, Draws("u"))
 
 
 def test_every_tag_of_a_kind_is_known() -> None:

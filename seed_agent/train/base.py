@@ -24,6 +24,7 @@ from seed_agent.tiny import build_text_model, build_vision_model
 from seed_agent.train import checkpoint
 from seed_agent.train.demos import Demos, Recipe, gather
 from seed_agent.train.fit import Companions, FitPlan, encode, fit
+from seed_agent.train.readers import codes_of
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError, UnknownName
@@ -31,7 +32,6 @@ from seed_envs.files import write_atomically
 from seed_envs.parsing import blocks
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
-from seed_envs.webshop.catalogue import open_catalogue
 
 CARD = "card.json"
 Report = Callable[[Mapping[str, Any]], None]
@@ -73,8 +73,8 @@ BASES = {
     "webshop": Base(
         "seed_envs/WebShop-v0",
         "webshop/micro",
-        Recipe(noise=0.2, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=3, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        Recipe(noise=0.1, imperfect=2, skilled=200, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=2, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "searchqa": Base(
         "seed_envs/SearchQA-v0",
@@ -90,14 +90,6 @@ BASES = {
 def tags_of(kind: str) -> tuple[str, ...]:
     """Return the tags of a reply; each is a token, so that replies are short."""
     return tuple(text for name in ("think", *blocks(kind)) for text in (f"<{name}>", f"</{name}>"))
-
-
-def codes_of(kind: str) -> tuple[str, ...]:
-    """Return names of letters without a meaning; each is a token, since a small model cannot copy it letter by letter.
-
-    They are the codes of all products in the embedded shop, which every split sells.
-    """
-    return tuple(asin.lower() for asin in open_catalogue().asins) if kind == "webshop" else ()
 
 
 def base_of(kind: str) -> Base:

@@ -4,7 +4,7 @@ Everything is played on training tasks and everything is drawn from the seed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from seed_agent.chat import ChatPlayer, Language
@@ -15,7 +15,7 @@ from seed_agent.skills.insert import insert_into_chat
 from seed_agent.skills.library import skill_for
 from seed_agent.skills.rules import RulesAnnotator
 from seed_agent.skills.skill import Skill
-from seed_agent.train.readers import READERS
+from seed_agent.train.readers import READERS, codes_of, rename
 from seed_agent.train.rollouts import ImageStore, Stage
 from seed_agent.train.samples import Played
 from seed_envs.errors import SeedError, UnknownName
@@ -227,7 +227,18 @@ def gather(stage: Stage, language: Language, recipe: Recipe, *, seed: int) -> De
         *_skilled(faultless, imperfect, language.preset.kind),
         *_analyses(imperfect, recipe, images, seed),
     ]
+    if codes := codes_of(language.preset.kind):
+        demos.examples = [_renamed(e, codes, Draws("codes", seed, i)) for i, e in enumerate(demos.examples)]
     return demos
+
+
+def _renamed(example: Example, codes: Sequence[str], draws: Draws) -> Example:
+    """Return an example of play with other codes; an analysis, which has them in capitals too, as it is."""
+    if example.kind == "analysis":
+        return example
+    *texts, reply = rename([*(message.text for message in example.chat), example.reply], codes, draws)
+    chat = tuple(replace(message, text=text) for message, text in zip(example.chat, texts, strict=True))
+    return replace(example, chat=chat, reply=reply)
 
 
 def _play(requests: Sequence[Request], player: Demonstrator, stage: Stage, images: ImageStore) -> list[Played]:

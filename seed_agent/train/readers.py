@@ -12,6 +12,7 @@ from seed_agent.trajectory import Turn
 from seed_envs.searchqa.dialects import read_action, write_action
 from seed_envs.seeding import Draws
 from seed_envs.webshop.actions import click
+from seed_envs.webshop.catalogue import open_catalogue
 from seed_envs.webshop.oracle import typed, wish
 
 Reader = Callable[[Situation, Sequence[str], Draws, bool], tuple[str, str]]
@@ -23,6 +24,9 @@ SLIP = "try something"
 _BUTTONS = ("back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now")
 _PRICE = re.compile(r"\$([\d,]+\.?\d*)")
 _CEILING = re.compile(r"price lower than ([\d.]+)")
+_OPENING = frozenset("i need am looking can you find me want buy please show must should would like".split())
+_QUERY = 8
+"""Words of a search at most; the product comes first in a wish, its options last."""
 _COMMON = frozenset("a and be for has in is it of one or size that the to which with".split())
 
 _DOCUMENT = re.compile(r'^doc \d+: "([^\n]*)"\n([^\n]*)$', re.MULTILINE)
@@ -39,7 +43,8 @@ def read_shop(situation: Situation, plan: Sequence[str], draws: Draws, err: bool
     if offered is None:
         words = typed(wish(wanted)).lower().split()
         if not err:
-            return "search", write_action("search", " ".join(words))
+            told = [word for word in words if word.strip(",.:") not in _OPENING | _COMMON]
+            return "search", write_action("search", " ".join(told[:_QUERY]))
         start = draws.below(len(words))
         return SLIP, write_action("search", " ".join(words[start : start + 1 + draws.below(4)]))
     if err:
@@ -129,6 +134,28 @@ def _quote(question: str, target: str, shown: dict[str, str], turns: Sequence[Tu
                 lead, after = sentence[: found.start()].split()[-3:], sentence[found.end() :].split(" ")[:3]
                 return f"{title}: {' '.join([*lead, target])}{'' if lead else ' '.join(after)}"
     return ""
+
+
+def codes_of(kind: str) -> tuple[str, ...]:
+    """Return names of letters without a meaning; each is a token, since a small model cannot copy it letter by letter.
+
+    They are the codes of all products in the embedded shop, which every split sells.
+    """
+    return tuple(asin.lower() for asin in open_catalogue().asins) if kind == "webshop" else ()
+
+
+def rename(texts: Sequence[str], codes: Sequence[str], draws: Draws) -> list[str]:
+    """Return ``texts`` with the codes in them exchanged for drawn ones, the same everywhere.
+
+    A code learnt by heart would spare a model to look at the page.
+    """
+    known, renamed = set(codes), dict[str, str]()
+    for text in texts:
+        for word in dict.fromkeys(re.findall(r"\w+", text)):
+            if word in known and word not in renamed:
+                free = [code for code in (draws.choice(codes) for _ in range(20)) if code not in renamed.values()]
+                renamed[word] = free[0]
+    return [re.sub(r"\w+", lambda found: renamed.get(found[0], found[0]), text) for text in texts]
 
 
 READERS: dict[str, Reader] = {"webshop": read_shop, "searchqa": read_passages}
