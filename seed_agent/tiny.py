@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seed_agent.backends.hf_load import load, quiet
+from seed_agent.circuits import HEAD, THETA
 from seed_envs.alfworld.env import ALFWorldEnv
 from seed_envs.prompting import builtin_template
 
@@ -42,6 +43,7 @@ def build_text_model(
     vocab: int = 1024,
     std: float = 0.02,
     texts: Iterable[str] | None = None,
+    copying: bool = False,
 ) -> Path:
     """Write a causal language model (Llama) with random weights and its tokenizer into ``folder``.
 
@@ -53,6 +55,7 @@ def build_text_model(
         vocab: Tokens of the tokenizer at most, 264 or more (all bytes and the special tokens).
         std: Standard deviation of the initial weights; 0.3 and more gives peaked predictions.
         texts: What the tokenizer learns from; by default prompts and games of ALFWorld.
+        copying: Give its heads the size that ``circuits.wire_copying`` asks for.
 
     Returns:
         ``folder``, to be named ``hf:FOLDER``.
@@ -62,7 +65,10 @@ def build_text_model(
     """
     transformers = load("transformers")
     tokenizer = build_tokenizer(vocab, texts)
-    config = transformers.LlamaConfig(**_sizes(tokenizer, hidden, layers, std))
+    sizes = _sizes(tokenizer, hidden, layers, std)
+    if copying:
+        sizes |= {"head_dim": HEAD, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
+    config = transformers.LlamaConfig(**sizes)
     return _save(folder, tokenizer, transformers.LlamaForCausalLM, config, seed)
 
 

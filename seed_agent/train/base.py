@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seed_agent.backends.hf import HFPolicy
 from seed_agent.backends.hf_load import Placement, load_model, weights_sha256
 from seed_agent.backends.hf_vision import vision_of
 from seed_agent.chat import Language
+from seed_agent.circuits import wire_copying
 from seed_agent.methods import METHODS
 from seed_agent.policy import Sampling
 from seed_agent.tiny import build_text_model, build_vision_model
@@ -171,7 +173,7 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
         for e in demos.examples[:: max(1, len(demos.examples) // 4_000)]
         for text in ("user", e.chat[-1].text, "assistant", e.reply)
     ]
-    build = build_vision_model if base.vision else build_text_model
+    build = build_vision_model if base.vision else partial(build_text_model, copying=True)
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
     loaded = load_model(str(folder), Placement("cpu", "float32", "tiny models are built on the CPU"))
     kind = get_preset(base.language).kind
@@ -179,6 +181,8 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loaded.model.resize_token_embeddings(len(loaded.tokenizer), mean_resizing=False)
+    if not base.vision:
+        wire_copying(loaded.model, seed=seed)
     vision = None
     if loaded.images is not None:
         pixels = 0  # small pictures stay small: a cell of a room is a patch
