@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from options import parser_of
 
+from seed_agent.backends.hf_load import load
 from seed_agent.backends.hf_model import Row
 from seed_agent.policy import MODELS, Sampling
 from seed_agent.tiny import build_text_model
@@ -74,6 +74,7 @@ class Rollouts:
 
     def transformers(self) -> float:
         """Return the seconds that ``model.generate`` needs for the batches."""
+        torch = load("torch")
         model, reply = self.policy.model, self.settings.max_reply_tokens
         start = time.perf_counter()
         for rows in self.batches:
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    load("torch").set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as name:
         folder = options.model or build_text_model(Path(name), hidden=options.hidden)
         changes = {"model": str(folder), "init": "given", "language": options.language, "batch": 64}

@@ -20,18 +20,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from options import parser_of
 
-from seed_agent.losses import group_advantage
+from seed_agent.backends.hf_load import load
 from seed_agent.policy import MODELS
 from seed_agent.tiny import build_text_model
-from seed_agent.train.loop import Trainer
 from seed_agent.train.presets import get_preset
 from seed_agent.train.samples import Sample
 from seed_agent.train.settings import build
+
+if TYPE_CHECKING:
+    from seed_agent.train.loop import Trainer
 
 PARTS = ("generate", "score", "update")
 Times = dict[str, float]
@@ -42,19 +43,21 @@ def reward(reply: Sequence[int]) -> float:
     return float(sum(reply) % 7)
 
 
-class Ours(Trainer):
-    """The trainer, with the reward of the reply's tokens."""
+def advantages(samples: Sequence[Sample]) -> dict[str, float]:
+    """Give the samples advantages by the reward of their replies' tokens."""
+    from seed_agent.losses import group_advantage
 
-    def _advantages(self, samples: Sequence[Sample]) -> dict[str, float]:
-        rewards = torch.tensor([reward(sample.row.ids[sample.row.prompt :]) for sample in samples])
-        values, found = group_advantage(rewards, [sample.group for sample in samples], std="sample")
-        for sample, value in zip(samples, values.tolist(), strict=True):
-            sample.advantage = value
-        return found
+    rewards = load("torch").tensor([reward(sample.row.ids[sample.row.prompt :]) for sample in samples])
+    values, found = group_advantage(rewards, [sample.group for sample in samples], std="sample")
+    for sample, value in zip(samples, values.tolist(), strict=True):
+        sample.advantage = value
+    return found
 
 
-def make_ours(folder: Path, options: argparse.Namespace) -> Ours:
-    """Return our trainer: one turn, replies of a fixed length, always the same tasks."""
+def make_ours(folder: Path, options: argparse.Namespace) -> "Trainer":
+    """Return our trainer with that reward: one turn, replies of a fixed length, always the same tasks."""
+    from seed_agent.train.loop import Trainer
+
     changes = {
         "model": str(folder),
         "init": "given",
@@ -72,13 +75,14 @@ def make_ours(folder: Path, options: argparse.Namespace) -> Ours:
     settings = build({**get_preset("alfworld/micro/grpo").settings.model_dump(), **changes})
     policy = MODELS.get("hf")(f"{folder}?device=cpu&dtype=float32&batch={settings.batch}")
     policy._ends = frozenset()
-    trainer = Ours(settings, policy)
+    trainer = Trainer(settings, policy)
+    trainer._advantages = advantages  # type: ignore[method-assign]
     trainer.language = replace(trainer.language, sampling=replace(trainer.language.sampling, stop=()))
     trainer.pool = trainer.pool[: options.tasks]
     return trainer
 
 
-def run_ours(trainer: Ours, options: argparse.Namespace, number: int) -> Times:
+def run_ours(trainer: "Trainer", options: argparse.Namespace, number: int) -> Times:
     """Run some iterations and return the mean seconds of one, and of its parts."""
     found = [trainer.iteration(number * options.iterations + i) for i in range(options.iterations)]
     tokens = options.tasks * options.group * options.reply
@@ -87,7 +91,7 @@ def run_ours(trainer: Ours, options: argparse.Namespace, number: int) -> Times:
     return {**times, "whole": sum(times.values())}
 
 
-def prompts_of(trainer: Ours) -> tuple[list[str], list[tuple[int, ...]]]:
+def prompts_of(trainer: "Trainer") -> tuple[list[str], list[tuple[int, ...]]]:
     """Return the texts and token ids of the prompts that the tasks begin with."""
     from seed_agent.train.rollouts import requests_of
 
@@ -179,7 +183,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3, help="of each in a run")
     parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    load("torch").set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as name:
         folder = options.model or build_text_model(Path(name) / "model", hidden=options.hidden)

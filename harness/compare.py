@@ -23,14 +23,14 @@ from harness import paired
 from harness.paired import Difference
 from harness.sides import Side, make_sides, shared_splits
 from harness.stats import Interval
-from seed_envs.cli.common import FAILED, OK, Parser, guarded, say, say_json, table
+from seed_envs.cli.common import FAILED, OK, Parser, guarded, names, say, say_json, table
 from seed_envs.errors import ConfigError, UnknownName
 
 METRICS = ("success", "score")
 MANY = 4
 """Sides that are all compared with each other; more are compared with the first."""
 SIDES = ("method", "seeds", "tasks", "macro", "pooled", "interval", "of", "broke")
-PAIRS = ("A - B", "pooled", "interval", "macro", "won", "lost", "p", "p (Holm)", "detectable", "test")
+PAIRS = ("A - B", "pooled", "interval", "macro", "interval", "won", "lost", "p", "p (Holm)", "detectable", "test")
 _LEGEND = (
     "differences are in points; won and lost count tasks or draws; "
     "detectable: the smallest difference that is found with 80 % power"
@@ -46,6 +46,8 @@ class Pair:
     found: Difference
     macro: float
     """A minus B, mean over categories."""
+    macro_interval: Interval | None
+    """None where a category has one task."""
     per_seed: Mapping[str, Difference]
     """By training seed, of those that both have; evaluation noise only."""
     p_holm: float = 1.0
@@ -71,16 +73,19 @@ def _main(argv: Sequence[str]) -> int:
     alone = next((members[0] for members in by_env.values() if len(members) == 1), None)
     if alone is not None:
         raise ConfigError(f"{alone.name} is the only method in {alone.first.env}; name another, or leave it out")
-    tables = [
-        found
-        for members in by_env.values()
-        for found in _tables(members, required, args.metric, args.alpha, _names(args.split))
-    ]
+    wanted, tables, together = names(args.split, "--split"), [], []
+    for members in by_env.values():
+        found = _tables(members, required, args.metric, args.alpha, wanted)
+        tables += found
+        together += _together(members, found, args.metric, args.alpha)
     verdicts = [_verdict(text, a, b, tables, args.alpha) for text, (a, b) in zip(args.require, required, strict=True)]
     if args.json:
-        say_json({"metric": args.metric, "alpha": args.alpha, "tables": tables, "requirements": verdicts})
+        about = {"metric": args.metric, "alpha": args.alpha}
+        say_json({**about, "tables": tables, "together": together, "requirements": verdicts})
     else:
-        _show(tables, verdicts, args.alpha)
+        _show(tables, args.metric, args.alpha)
+        _show_together(together)
+        _show_verdicts(verdicts)
     return OK if all(verdict["met"] for verdict in verdicts) else FAILED
 
 
@@ -94,6 +99,7 @@ def _tables(
     for a, b in required:
         if {a, b} <= named.keys() and not any({a, b} == {x.name, y.name} for x, y in chosen):
             chosen.append((named[a], named[b]))
+    every = [run for side in sides for run in side.runs]
     tables = []
     for split in splits:
         pairs = [_pair(a, b, split, metric, alpha) for a, b in chosen]
@@ -105,6 +111,7 @@ def _tables(
                 "contest": dict(sides[0].first.contest(split)),
                 "unit": "draw" if sides[0].first.protocol.get("replacement") else "task",
                 "left_out": left_out,
+                "ceiling": next((run.ceilings[split] for run in every if split in run.ceilings), None),
                 "sides": [_side(side, split, metric, 1 - alpha) for side in sides],
                 "pairs": [asdict(replace(pair, p_holm=p)) for pair, p in zip(pairs, adjusted, strict=True)],
             }
@@ -121,7 +128,32 @@ def _pair(a: Side, b: Side, split: str, metric: str, alpha: float) -> Pair:
             if j is not None and (len(b.runs) == 1 or a.runs[i].seed is not None):
                 per_seed[seed] = paired.compare(of_a[i : i + 1], of_b[j : j + 1], alpha=alpha)
     macro = a.macro(split, metric) - b.macro(split, metric)
-    return Pair(a.name, b.name, paired.compare(of_a, of_b, alpha=alpha), macro, per_seed)
+    between = paired.macro_interval(of_a, of_b, a.groups([split]), alpha=alpha)
+    return Pair(a.name, b.name, paired.compare(of_a, of_b, alpha=alpha), macro, between, per_seed)
+
+
+def _together(
+    sides: Sequence[Side], tables: Sequence[Mapping[str, Any]], metric: str, alpha: float
+) -> list[dict[str, Any]]:
+    """Compare over all splits at once where no category is in two of them, as in SearchQA, whose headline that is."""
+    splits = [of["split"] for of in tables]
+    kinds = [kind for split in splits for kind in dict.fromkeys(sides[0].first.kinds(split))]
+    if len(splits) < 2 or len(dict.fromkeys(kinds)) < len(kinds):
+        return []
+    named, groups, pairs = {side.name: side for side in sides}, sides[0].groups(splits), []
+    for pair in tables[0]["pairs"]:
+        a, b = (np.hstack([named[pair[key]].matrix(split, metric) for split in splits]) for key in ("a", "b"))
+        of_tasks = a.mean(axis=0) - b.mean(axis=0)
+        pairs.append(
+            {
+                "a": pair["a"],
+                "b": pair["b"],
+                "macro": float(np.mean([of_tasks[group].mean() for group in groups])),
+                "macro_interval": paired.macro_interval(a, b, groups, alpha=alpha),
+                "pooled": float(of_tasks.mean()),
+            }
+        )
+    return [{"env": sides[0].first.env, "splits": splits, "categories": len(groups), "pairs": pairs}]
 
 
 def _side(side: Side, split: str, metric: str, level: float) -> dict[str, Any]:
@@ -180,12 +212,13 @@ def _verdict(text: str, a: str, b: str, tables: Sequence[Mapping[str, Any]], alp
     return {"require": text, "met": not why, "why": why}
 
 
-def _show(tables: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any]], alpha: float) -> None:
+def _show(tables: Sequence[Mapping[str, Any]], metric: str, alpha: float) -> None:
     level = f"{100 * (1 - alpha):g} %"
     for of in tables:
         limit, protocol = of["contest"]["turn limit"], of["contest"]["protocol"]["name"]
         say(f"{of['env']}  {of['split']}  at most {limit} turns  protocol {protocol}  intervals {level}")
-        table([f"{of['unit']}s" if column == "tasks" else column for column in SIDES], map(_side_row, of["sides"]))
+        head = [f"{of['unit']}s" if column == "tasks" else column for column in SIDES]
+        table(head, [*map(_side_row, of["sides"]), *_ceiling_row(of["ceiling"], metric)])
         say()
         table(PAIRS, map(_pair_row, of["pairs"]))
         for pair in of["pairs"]:
@@ -200,6 +233,28 @@ def _show(tables: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, A
             say(f"not compared, since not all have played it: {', '.join(of['left_out'])}")
         say()
     say(_LEGEND)
+
+
+def _ceiling_row(best: Mapping[str, Any] | None, metric: str) -> list[list[str]]:
+    """Return the row of what the best play would reach; none where that is everything."""
+    if best is None:
+        return []
+    shares = [f"{100 * found[metric]:.1f}" for found in (best["macro"], best)]
+    return [["(ceiling)", "", str(best["n"]), *shares, "", "", ""]]
+
+
+def _show_together(together: Sequence[Mapping[str, Any]]) -> None:
+    for of in together:
+        say()
+        say(f"{of['env']}  {' + '.join(of['splits'])}  {of['categories']} categories")
+        rows = [
+            [f"{p['a']} - {p['b']}", _points(p["macro"]), _range(p["macro_interval"]), _points(p["pooled"])]
+            for p in of["pairs"]
+        ]
+        table(("A - B", "macro", "interval", "pooled"), rows)
+
+
+def _show_verdicts(verdicts: Sequence[Mapping[str, Any]]) -> None:
     for verdict in verdicts:
         why = "holds" if verdict["met"] else f"FAILS ({'; '.join(verdict['why'])})"
         say(f"required {verdict['require']}: {why}")
@@ -229,6 +284,7 @@ def _pair_row(pair: Mapping[str, Any]) -> list[str]:
         _points(found["difference"]),
         _range(found["interval"]),
         _points(pair["macro"]),
+        _range(pair["macro_interval"]),
         str(found["gained"]),
         str(found["lost"]),
         _p(found["p"]),
@@ -278,10 +334,6 @@ def _requirement(text: str, sides: Sequence[Side]) -> tuple[str, str]:
     if a == b:
         raise ConfigError(f"--require {text!r} compares {a} with itself; name two methods")
     return a, b
-
-
-def _names(values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -182,7 +182,11 @@ def make_plans(options: Options) -> list[RunPlan]:
     env_ids = list(dict.fromkeys(resolve(env_id, suite_ids()) for _, _, env_id in named))
     env_ids = env_ids or [name for name in suite_ids() if name.startswith("seed_envs/")]
     check_flags(options.speech, options.policies)
-    protocols.check(options.protocol, chosen=options.limit is not None or options.ids is not None)
+    chosen = options.limit is not None or options.ids is not None
+    protocols.check(options.protocol, chosen=chosen, attempts=options.attempts)
+    for env_id in env_ids:
+        own = gym.registry[env_id].max_episode_steps if env_id in gym.registry else None
+        protocols.check_turns(options.protocol, options.max_turns, limited(None, options.speech) or own)
     options = replace(options, max_turns=limited(options.max_turns, options.speech))
     seats = Seats(options.speech)
     plans = []
@@ -197,7 +201,12 @@ def make_plans(options: Options) -> list[RunPlan]:
 
 
 def _drawn(split: SplitPlan, protocol: Mapping[str, Any], seed: int) -> SplitPlan:
-    """Leave the tasks in a split that its protocol draws."""
+    """Leave the tasks in a split that its protocol draws.
+
+    Raises:
+        ConfigError: when the protocol is not for it.
+    """
+    protocols.check_split(protocol["name"], split.name)
     draws = protocols.draw(protocol, split.tasks.ids, split=split.name, seed=seed)
     return split if draws is None else replace(split, tasks=split.tasks.subset(draws), draws=draws)
 
@@ -250,6 +259,7 @@ class _Environment:
         self.takes_split = "split" in parameters
         given = dict(options.settings)
         if options.backend is not None:
+            _check_backend(env_id, parameters)
             given["backend"] = options.backend
         # An argument at its default is left out, so that typing it changes nothing.
         self.kwargs = {k: v for k, v in given.items() if k not in parameters or parameters[k].default != v}
@@ -326,6 +336,14 @@ class _Environment:
     def _ask(self, question: Callable[[], T]) -> T:
         """Ask the environment something; whatever it raises becomes one line."""
         return call(self.id, question, problem="cannot be planned")
+
+
+def _check_backend(env_id: str, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse ``--backend`` where the constructor does not take one, and say what it takes."""
+    if "backend" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    known = ", ".join(name for name in parameters if name not in (*FLAGS, "render_mode"))
+    raise ConfigError(f"{env_id} has no --backend; what --set KEY=VALUE can change there: {known or 'nothing'}")
 
 
 def _portable(kwargs: Mapping[str, Any], split: str, manifest: str) -> dict[str, Any]:

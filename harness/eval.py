@@ -11,7 +11,7 @@ be played as asked; 130 interrupted.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from harness.runs import OURS, REPORT, Run, check, kept
 from harness.table import show
 from seed_agent.rollout import play
 from seed_envs.cli.catalogue import read_value
-from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json
+from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, names, note, say, say_json
 from seed_envs.cli.foreign import results_only
 from seed_envs.errors import ConfigError
 from seed_envs.presets import PRESETS
@@ -57,12 +57,12 @@ def _main(argv: Sequence[str]) -> int:
     for notice in dict.fromkeys(notice for plan in plans for notice in plan.stated["notices"]):
         note(f"note: {notice}")
     if args.dry_run:
-        found = [kept(plan, state) for plan, state in zip(plans, states, strict=True)]
-        counts = [sum(not row.failed_to_finish for row in records.rows.values()) for records in found]
+        counts = [_finished(plan, state) for plan, state in zip(plans, states, strict=True)]
         _show_plans(plans, counts, as_json=args.json)
         return OK
     if args.leaderboard is not None:
         check_listable(args.leaderboard, collect("harness.eval", argv))
+    _check_servers(plans, states)
     code, results = OK, []
     for plan in plans:
         with results_only():
@@ -76,7 +76,27 @@ def _main(argv: Sequence[str]) -> int:
             say()
     if args.json:
         say_json({"runs": results})
-    return max(code, list_runs([plan.folder for plan in plans], args.leaderboard, broke=code == FAILED))
+    played = [Path(found["folder"]) for found in results if found["summary"]["errors"] < found["summary"]["n"]]
+    if not played:
+        note("every episode broke: there is no result that could be listed")
+        return code
+    return max(code, list_runs(played, args.leaderboard, broke=code == FAILED))
+
+
+def _finished(plan: RunPlan, state: Mapping[str, Any] | None) -> int:
+    return sum(not row.failed_to_finish for row in kept(plan, state).rows.values())
+
+
+def _check_servers(plans: Sequence[RunPlan], states: Sequence[Mapping[str, Any] | None]) -> None:
+    """Refuse to begin, or to start over, where a server that has to answer does not.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    pairs = zip(plans, states, strict=True)
+    checks = [plan.seat.check for plan, state in pairs if plan.seat.check and _finished(plan, state) < plan.total]
+    for check_server in dict.fromkeys(checks):
+        check_server()
 
 
 def _evaluate(plan: RunPlan, options: Options, argv: Sequence[str], *, fresh: bool) -> dict[str, Any] | None:
@@ -223,9 +243,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options(args: argparse.Namespace) -> Options:
     return Options(
-        envs=_names(args.env, "--env"),
+        envs=names(args.env, "--env"),
         data=args.data,
-        splits=_names(args.split, "--split"),
+        splits=names(args.split, "--split"),
         policies=tuple(args.policy or POLICIES),
         backend=args.backend,
         settings=dict(_setting(text) for text in args.set),
@@ -261,13 +281,6 @@ def _recorded(options: Options) -> dict[str, Any]:
         "batch": options.in_flight,
         "plugins": list(options.plugins),
     }
-
-
-def _names(values: Sequence[str], flag: str) -> tuple[str, ...]:
-    names = [name.strip() for value in values for name in value.split(",")]
-    if not all(names):
-        raise ConfigError(f"{flag} has an empty name; expected names separated by commas")
-    return tuple(dict.fromkeys(names))
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -100,7 +100,7 @@ def _skills(args: Options) -> int:
     try:
         write_atomically(args.out, text.encode("utf-8", "replace"))
     except OSError as error:
-        raise WriteFailed(args.out, error) from None
+        raise WriteFailed(args.out, error, kept="") from None
     say(str(args.out))
     return OK
 
@@ -109,6 +109,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 2 <= int(text) <= 100:
         raise argparse.ArgumentTypeError(f"{text} cannot be used; expected a whole number from 2 to 100")
     return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty; leave the flag out, or give one")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,8 +128,13 @@ def _parser() -> argparse.ArgumentParser:
     add("name", choices=list(KINDS), metavar="FIGURE", help="one of those above")
     add("runs", nargs="+", metavar="[NAME=]RUN", help="a folder of harness.train or harness.eval")
     add("--out", type=Path, metavar="FILE", help="a .png or .svg file; a .md file for skills")
-    add("--split", metavar="NAME", help="of types, side-by-side and strip")
-    add("--task", metavar="ID", help="of side-by-side and strip; by default the first one that the runs end unlike")
+    add("--split", type=_name, metavar="NAME", help="of types, side-by-side and strip")
+    add(
+        "--task",
+        type=_name,
+        metavar="ID",
+        help="of side-by-side and strip; by default the first that the runs end unlike",
+    )
     add("--most", type=_count, metavar="N", help="turns or pictures of an episode, skills of a category and outcome")
     add("--traceback", action="store_true", help="show where an error came from")
     return parser

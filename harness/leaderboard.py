@@ -7,7 +7,8 @@ python -m harness.leaderboard build leaderboards
 `add` makes one row of runs that differ by their training seed alone, and one of each other run;
 it refuses runs that are unfinished, changed, without provenance or listed already. `validate`
 computes every number of a row again from its action log, without playing; `python -m
-harness.verify` plays as well. Exit codes: 0 ok; 1 a row is not sound; 2 it cannot be done as asked.
+harness.verify` plays as well. Exit codes: 0 ok; 1 a row was read and is not sound; 2 it cannot be
+done as asked, or a row is missing or cannot be read.
 """
 
 import argparse
@@ -20,7 +21,9 @@ from typing import Any
 from harness.board import checks
 from harness.board.adding import Wishes, add
 from harness.board.entry import MEASURED, read_entry, rows
-from seed_envs.cli.common import FAILED, OK, Parser, guarded, note, one_line, say, say_json
+from harness.board.verifying import exit_code
+from harness.runs import once
+from seed_envs.cli.common import OK, Parser, guarded, note, one_line, say, say_json
 from seed_envs.errors import ConfigError, DataError
 
 BOARD = Path("leaderboards")
@@ -41,8 +44,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def _add(args: argparse.Namespace) -> int:
     wishes = Wishes(args.by, args.note, args.with_errors, args.replace)
-    if len({run.absolute() for run in args.run}) < len(args.run):
-        raise ConfigError("a run is named twice; name each once")
+    once(args.run)
     paths = add(args.run, args.to, wishes)
     if args.json:
         say_json({"rows": [str(path) for path in paths]})
@@ -57,27 +59,29 @@ def _add(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    """Check rows; every one is told of, and one that cannot be read is not sound."""
+    """Check rows; every one is told of, those too that cannot be read."""
     found: list[dict[str, Any]] = []
     seen: dict[str, Path] = {}
     for path in _rows(args.row or [BOARD]):
         try:
             entry = read_entry(path)
-            problems = list(checks.problems(entry, path.parent))
-            for digest in dict.fromkeys(run.digest for run in entry.runs):
-                if digest in seen:
-                    problems.append(f"it is of the same run as {seen[digest]}")
-                seen[digest] = path
         except DataError as error:
-            problems = [one_line(error)]
-        found.append({"row": str(path), "sound": not problems, "problems": problems})
+            found.append({"row": str(path), "sound": False, "problems": [], "absent": one_line(error)})
+            note(f"error: {one_line(error)}")
+            continue
+        problems = list(checks.problems(entry, path.parent))
+        for digest in dict.fromkeys(run.digest for run in entry.runs):
+            if digest in seen:
+                problems.append(f"it is of the same run as {seen[digest]}")
+            seen[digest] = path
+        found.append({"row": str(path), "sound": not problems, "problems": problems, "absent": None})
         if not args.json:
             say(f"{'DIFFERS' if problems else 'ok     '} {path}")
             for problem in problems:
                 say(f"  {problem}")
     if args.json:
         say_json({"rows": found})
-    return OK if all(row["sound"] for row in found) else FAILED
+    return exit_code(wrong=any(row["problems"] for row in found), absent=any(row["absent"] for row in found))
 
 
 def _rows(named: Sequence[Path]) -> list[Path]:

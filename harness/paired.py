@@ -143,7 +143,34 @@ def bootstrap(differences: Array, *, alpha: float = 0.05) -> Interval | None:
     return _percentiles(np.concatenate(means), alpha)
 
 
-def hierarchical(a: Array, b: Array, *, alpha: float = 0.05) -> tuple[Interval | None, float | None, float]:
+Groups = Sequence[Sequence[int]]
+"""Places of tasks: one item per category."""
+
+
+def macro_interval(a: Array, b: Array, groups: Groups, *, alpha: float = 0.05) -> Interval | None:
+    """Return the interval of A minus B as the mean over categories of the means over their tasks.
+
+    ``hierarchical`` with the tasks drawn within their category, also for one seed each, where nothing but the tasks
+    and the luck of the attempts is in it. None where a category has a single task, or nothing varies.
+
+    Args:
+        a: (seeds of A, tasks).
+        b: (seeds of B, tasks).
+        groups: the categories; every task is in one of them.
+        alpha: one minus the level.
+
+    Raises:
+        ConfigError: as ``compare``.
+    """
+    a, b = _checked(a, b, alpha)
+    if any(len(group) < 2 for group in groups):
+        return None
+    return hierarchical(a, b, alpha=alpha, groups=groups)[0]
+
+
+def hierarchical(
+    a: Array, b: Array, *, alpha: float = 0.05, groups: Groups | None = None
+) -> tuple[Interval | None, float | None, float]:
     """Return interval, smallest detectable difference and two-sided p of A minus B, the training seed as the unit.
 
     The standard error is a bootstrap's over seeds, then tasks: A's and B's seeds are drawn apart, the tasks once for
@@ -153,24 +180,26 @@ def hierarchical(a: Array, b: Array, *, alpha: float = 0.05) -> tuple[Interval |
     its training noise is in no number here. Interval and detectable difference are None, and p is ``sign_flip``'s,
     where every task has the same difference.
 
+    With ``groups`` all of it is of the mean over groups (categories, of two tasks or more each).
+
     Source: J. N. K. Rao and C. F. J. Wu, J. Am. Stat. Assoc. 83 (1988) 231-241; A. B. Owen, Ann. Appl. Stat. 1 (2007)
     386-411, on crossed bootstraps; F. E. Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
     """
     from scipy.stats import t
 
     of_tasks = a.mean(axis=0) - b.mean(axis=0)
-    if np.ptp(of_tasks) < _TINY:
+    places = [np.arange(len(of_tasks))] if groups is None else list(map(np.array, groups))
+    if all(np.ptp(of_tasks[place]) < _TINY for place in places):
         return None, None, sign_flip(of_tasks)
     bits = np.random.PCG64(derive("hierarchical bootstrap"))
     found = []
     for rows in _rows(len(of_tasks), RESAMPLES // 5):
         per_task = _of_drawn_seeds(bits, a, rows) - _of_drawn_seeds(bits, b, rows)
-        chosen = _below(bits, len(of_tasks), (rows, len(of_tasks) - 1))
-        found.append(np.take_along_axis(per_task, chosen, axis=1).mean(axis=1))
-    cells = _of_cells(a) + _of_cells(b)
+        found.append(np.mean([_of_drawn_tasks(bits, per_task[:, place]) for place in places], axis=0))
+    cells = sum(_of_cells(x[:, place]) for x in (a, b) for place in places) / len(places) ** 2
     error = sqrt(max(float(np.concatenate(found).var()) - 2 * cells, cells))
-    centre = float(of_tasks.mean())
-    freedom = _freedom(a, b)
+    centre = float(np.mean([of_tasks[place].mean() for place in places]))
+    freedom = _freedom(a, b, places)
     spread = float(t.ppf(1 - alpha / 2, freedom)) * error
     interval = max(centre - spread, -1.0), min(centre + spread, 1.0)
     return interval, detectable(error, alpha=alpha, freedom=freedom), float(2 * t.sf(abs(centre) / error, freedom))
@@ -186,6 +215,12 @@ def _of_drawn_seeds(bits: np.random.PCG64, values: Array, rows: int) -> Array:
     return np.asarray(weights @ values)
 
 
+def _of_drawn_tasks(bits: np.random.PCG64, per_task: Array) -> Array:
+    """Return, for each row of (rows, tasks), the mean of a draw of one task fewer than there are."""
+    rows, tasks = per_task.shape
+    return np.asarray(np.take_along_axis(per_task, _below(bits, tasks, (rows, tasks - 1)), axis=1).mean(axis=1))
+
+
 def _of_cells(values: Array) -> float:
     """Return the variance of a mean over seeds and tasks that is neither a seed's nor a task's; 0 of one seed."""
     seeds, tasks = len(values), int(values.shape[1])
@@ -195,11 +230,12 @@ def _of_cells(values: Array) -> float:
     return float(np.square(rest).sum()) / ((seeds - 1) * (tasks - 1)) / (seeds * tasks)
 
 
-def _freedom(a: Array, b: Array) -> float:
-    """Return Satterthwaite's degrees of freedom of a difference whose variance is of seeds and of tasks."""
+def _freedom(a: Array, b: Array, places: Sequence[Any]) -> float:
+    """Return Satterthwaite's degrees of freedom of a difference whose variance is of seeds and of tasks, by group."""
     of_tasks = a.mean(axis=0) - b.mean(axis=0)
-    parts = [(float(of_tasks.var(ddof=1)) / len(of_tasks), len(of_tasks) - 1)]
-    parts += [(float(x.mean(axis=1).var(ddof=1)) / len(x), len(x) - 1) for x in (a, b) if len(x) > 1]
+    parts = [(float(of_tasks[p].var(ddof=1)) / len(p) / len(places) ** 2, len(p) - 1) for p in places]
+    of_seeds = [np.mean([x[:, p].mean(axis=1) for p in places], axis=0) for x in (a, b) if len(x) > 1]
+    parts += [(float(seeds.var(ddof=1)) / len(seeds), len(seeds) - 1) for seeds in of_seeds]
     whole = float(sum(variance for variance, _ in parts))
     return whole * whole / float(sum(variance**2 / free for variance, free in parts))
 

@@ -48,6 +48,8 @@ class Seat:
     """What decides the result beside the name; part of the run's digest."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else a reader of the run wants to know."""
+    check: Callable[[], None] | None = None
+    """Raises where the policy cannot be asked, such as a server that is not there; to be called before it plays."""
 
 
 class Seats:
@@ -92,7 +94,8 @@ class Seats:
             "language": language.facts(),
         }
         skill = self._library(language.preset.kind) if self.method.test_skill else None
-        return Seat(policy.name, lambda: ChatPlayer(policy, language, skill_for=skill), config, facts)
+        check = getattr(policy, "check_server", None)
+        return Seat(policy.name, lambda: ChatPlayer(policy, language, skill_for=skill), config, facts, check)
 
     @staticmethod
     def _library(kind: str) -> Callable[[Info], str]:

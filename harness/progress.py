@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typing import TYPE_CHECKING, Self
 
 from seed_envs.cli.common import note
+from seed_envs.visible import escaped
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EVERY_S = 10.0
 """Seconds between two plain lines."""
@@ -26,14 +27,18 @@ class Bar:
         """Start at ``done``; ``terminal`` is found out unless given."""
         self._bar: Progress | None = None
         if sys.stderr.isatty() if terminal is None else terminal:
+            from rich import progress  # here, for only a terminal needs them
+            from rich.console import Console
+            from rich.markup import escape
+
             columns = (
-                TextColumn("{task.description}"),
-                BarColumn(width),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rest]}"),
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(width),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("{task.fields[rest]}"),
             )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(label, total=total, completed=done, rest="")
+            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(escape(escaped(label)), total=total, completed=done, rest="")
 
     def __enter__(self) -> Self:
         """Show the bar."""

@@ -48,8 +48,8 @@ def draw(protocol: Mapping[str, Any], ids: Sequence[str], *, split: str, seed: i
     return Counter(draws.shuffled(known)[: protocol["draws"]])
 
 
-def check(name: str, *, chosen: bool) -> None:
-    """Refuse a protocol that does not exist, or that draws tasks where others are ``chosen`` by hand.
+def check(name: str, *, chosen: bool, attempts: int = 1) -> None:
+    """Refuse a protocol that does not exist, or that draws tasks where others are ``chosen`` by hand or played again.
 
     Raises:
         ConfigError: saying what to leave out.
@@ -58,3 +58,29 @@ def check(name: str, *, chosen: bool) -> None:
         raise ConfigError(f"unknown protocol {name!r}; expected {' or '.join(PROTOCOLS)}")
     if name == PAPER and chosen:
         raise ConfigError("--protocol paper draws its own tasks; leave out --limit and --ids, or the protocol")
+    if name == PAPER and attempts > 1:
+        raise ConfigError("--protocol paper plays each draw once; leave out --attempts, or the protocol")
+
+
+def check_turns(name: str, given: int | None, published: int | None) -> None:
+    """Refuse another turn limit than the published one, which is the environment's own or that of a preset.
+
+    Raises:
+        ConfigError: saying what to leave out.
+    """
+    if name == PAPER and given not in (None, published):
+        limit = "no turn limit" if published is None else f"at most {published} turns"
+        raise ConfigError(
+            f"--protocol paper has {limit} here, not {given}; leave out --max-turns (presets have the limits that were "
+            "published), or the protocol"
+        )
+
+
+def check_split(name: str, split: str) -> None:
+    """Refuse a training split under the published protocol, which evaluates on others.
+
+    Raises:
+        ConfigError: saying what to leave out.
+    """
+    if name == PAPER and split.endswith("train"):
+        raise ConfigError(f"--protocol paper is of evaluation splits; leave out --split {split}, or the protocol")

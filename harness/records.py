@@ -20,12 +20,10 @@ ELSEWHERE = "choose another --out"
 class WriteFailed(SeedError):
     """A file of a run could not be written; what was written before is intact."""
 
-    def __init__(self, path: Path, error: OSError) -> None:
-        """Name the file, the reason and the way on."""
-        super().__init__(
-            f"cannot write {path}: {error.strerror}; finished episodes are kept: "
-            f"make room or {ELSEWHERE}, then repeat the command"
-        )
+    def __init__(self, path: Path, error: OSError, kept: str = "finished episodes are kept: ") -> None:
+        """Name the file, the reason, what is not lost and the way on."""
+        way_on = f"make room or {ELSEWHERE}, then repeat the command"
+        super().__init__(f"cannot write {path}: {error.strerror}; {kept}{way_on}")
 
 
 class Records:

@@ -18,7 +18,7 @@ from harness.html.reading import read
 from harness.html.training import render_training
 from harness.html.training_reading import is_training, read_training
 from harness.records import WriteFailed
-from harness.runs import REPORT
+from harness.runs import REPORT, once
 from seed_envs.cli.common import OK, Parser, guarded, say
 from seed_envs.errors import ConfigError
 from seed_envs.files import write_atomically
@@ -50,7 +50,7 @@ def _write(content: bytes, path: Path) -> Path:
     try:
         write_atomically(path, content)
     except OSError as error:
-        raise WriteFailed(path, error) from None
+        raise WriteFailed(path, error, kept="") from None
     return path
 
 
@@ -74,6 +74,7 @@ def _main(argv: Sequence[str]) -> int:
         raise ConfigError(f"--out names one file, but there are {len(args.runs)} runs; leave it out or name one run")
     if args.out is not None and args.out.suffix != ".html":
         raise ConfigError(f"--out {args.out}: the page is HTML; give a name that ends in .html")
+    once(args.runs)
     for run in args.runs:
         write = write_training_report if is_training(run) else write_report
         say(str(write(run, args.out)))

@@ -15,7 +15,7 @@ from harness.summary import Row, merge, summarise_rows, to_bytes
 from seed_agent.images import encode_png, pixels_hash, record
 from seed_agent.rollout import Request
 from seed_agent.trajectory import Episode, Image, records_sha256
-from seed_envs.errors import ConfigError, DataError, SeedError
+from seed_envs.errors import UPDATE, ConfigError, DataError, SeedError
 from seed_envs.files import write_atomically
 from seed_envs.seeding import canonical, sha256_text
 from seed_envs.tasks import compare_manifests, read_manifest, write_manifest
@@ -23,12 +23,15 @@ from seed_envs.tasks import compare_manifests, read_manifest, write_manifest
 RUN_VERSION = 1
 RUN, RECORDS, SUMMARY, TASKS, IMAGES = "run.json", "trajectories.jsonl", "summary.json", "tasks.tsv", "images"
 REPORT = "report.html"
+ANOTHER = "name the folder of another run"
 HASHES = ("manifest_sha256", "tasks_sha256")
 OURS = (RUN, RECORDS, SUMMARY, REPORT, TASKS, IMAGES)
 
 
-def read_run(folder: Path) -> dict[str, Any] | None:
+def read_run(folder: Path, instead: str = ELSEWHERE) -> dict[str, Any] | None:
     """Return the ``run.json`` of a folder; None when the folder is new, empty or only just begun.
+
+    ``instead`` is what errors say to do: who only reads passes ``ANOTHER``.
 
     Raises:
         ConfigError: when the folder holds something else than a run.
@@ -36,40 +39,51 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     """
     for name in (RUN, RECORDS, SUMMARY, REPORT, TASKS):
         if (folder / name).is_dir():
-            raise ConfigError(f"{folder / name} is a directory; remove it or {ELSEWHERE}")
+            raise ConfigError(f"{folder / name} is a directory; remove it or {instead}")
     for parent in list(folder.absolute().parents)[:2]:
         if (parent / RUN).exists():
-            raise ConfigError(f"{folder} lies inside the run {parent}; {ELSEWHERE}")
+            raise ConfigError(f"{folder} lies inside the run {parent}; {instead}")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; a run needs a folder: {ELSEWHERE}")
+        raise ConfigError(f"{folder} is a file; a run needs a folder: {instead}")
     path = folder / RUN
     if not path.exists():
         others = sorted(p.name for p in folder.iterdir() if not _begun(p)) if folder.exists() else []
         if others:
-            raise ConfigError(f"{folder} is no run of this program (it holds {others[0]} and no {RUN}); {ELSEWHERE}")
+            raise ConfigError(f"{folder} is no run of this program (it holds {others[0]} and no {RUN}); {instead}")
         return None
-    return _read_state(path)
+    return _read_state(path, instead)
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def once(folders: Sequence[Path]) -> None:
+    """Refuse a run that is named twice, by whatever path.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        first = seen.setdefault(folder.resolve(), folder)
+        if first is not folder:
+            other = "" if first == folder else f" (also as {first})"
+            raise ConfigError(f"{folder} is named twice{other}; name every run once")
+
+
+def _read_state(path: Path, instead: str) -> dict[str, Any]:
     try:
         state = json.loads(path.read_bytes())
         version = state["schema_version"]
         if version > RUN_VERSION:
-            raise DataError(
-                f"{path} has schema version {version}; this version reads up to {RUN_VERSION}: "
-                "pip install -U seed-suite"
-            )
+            raise DataError(f"{path} has schema version {version}; this version reads up to {RUN_VERSION}: {UPDATE}")
         types = [type(state[key]) for key in ("status", "digest", "config", "provenance")]
         if types != [str, str, dict, list] or not all(isinstance(start, dict) for start in state["provenance"]):
-            raise _damaged(path, "not as it was written")
+            raise _damaged(path, "not as it was written", instead)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, type(error).__name__) from None
+        raise _damaged(path, type(error).__name__, instead) from None
     return dict(state)
 
 
-def _damaged(path: Path, how: str) -> DataError:
-    return DataError(f"{path} cannot be read ({how}); remove the folder by hand or {ELSEWHERE}")
+def _damaged(path: Path, how: str, instead: str = ELSEWHERE) -> DataError:
+    return DataError(f"{path} cannot be read ({how}); remove the folder by hand or {instead}")
 
 
 def _begun(path: Path) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.board.finished import read_finished
 from harness.board.lineage import lineage, training
-from harness.html.reading import read
-from harness.html.training_reading import EVALS, FINAL, is_training, read_training
+from harness.html.training_reading import FINAL, is_training, last_evaluation, read_training
 from harness.paired import Array
 from harness.protocol import FULL
+from harness.runs import once
 from harness.summary import Row, merge, read_records, summarise_rows
 from seed_envs.errors import ConfigError, DataError, UnknownName
 from seed_envs.seeding import canonical
@@ -36,6 +37,10 @@ class Played:
     protocol: Mapping[str, Any]
     rows: tuple[Row, ...]
     summary: Mapping[str, Any]
+    ceilings: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``harness.ceilings``, where tasks cannot be solved and the run says so."""
+    hint: str = ""
+    """What to do where its tasks are not those of another run."""
 
     @property
     def env(self) -> str:
@@ -61,12 +66,19 @@ class Played:
         A draw with replacement is drawn for itself, so each of a task's stands alone.
         """
         found: dict[str, list[float]] = {}
+        for name, row in self._drawn(split):
+            found.setdefault(name, []).append(float(getattr(row, metric)))
+        return {name: sum(values) / len(values) for name, values in sorted(found.items())}
+
+    def kinds(self, split: str) -> list[str]:
+        """Return the category of everything that was drawn, in the order of ``values``."""
+        return [category for _, category in sorted({name: row.category for name, row in self._drawn(split)}.items())]
+
+    def _drawn(self, split: str) -> Iterator[tuple[str, Row]]:
         for row in self.rows:
             of_split, task, attempt = row.key
             if of_split == split:
-                name = f"{task} #{attempt}" if self.protocol.get("replacement") else task
-                found.setdefault(name, []).append(float(getattr(row, metric)))
-        return {name: sum(values) / len(values) for name, values in sorted(found.items())}
+                yield f"{task} #{attempt}" if self.protocol.get("replacement") else task, row
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,11 @@ class Side:
         """Return values of shape (training seeds, tasks), tasks in the order of their names."""
         return np.array([list(run.values(split, metric).values()) for run in self.runs], dtype=float)
 
+    def groups(self, splits: Sequence[str]) -> list[list[int]]:
+        """Return the places of each category's tasks in the matrices of ``splits`` side by side."""
+        kinds = [(split, kind) for split in splits for kind in self.first.kinds(split)]
+        return [[i for i, kind in enumerate(kinds) if kind == one] for one in dict.fromkeys(kinds)]
+
     def macro(self, split: str, metric: str) -> float:
         """Return the mean over categories, then over seeds."""
         return float(np.mean(self.categories(split, metric).mean(axis=1)))
@@ -114,40 +131,47 @@ def read_played(folder: Path) -> Played:
 
 
 def _evaluated(folder: Path) -> Played:
-    files = read(folder)
-    have, planned = len(files.rows), sum(files.planned.values())
-    if not files.finished:
-        raise DataError(f"the run in {folder} is not finished ({have} of {planned} episodes); repeat its command")
-    if files.torn or files.altered:
-        raise DataError(f"the records in {folder} changed since the run was finished; play it again with --fresh")
-    config = files.state["config"]
-    protocol = config.get("protocol", {"name": FULL})
-    found = files.state["provenance"][-1].get("training") if files.state["provenance"] else None
-    if not isinstance(found, dict) or "seed" not in found:
-        return Played(folder, config["policy"], str(folder.absolute()), None, protocol, files.rows, files.summary)
-    left = {key: value for key, value in config.items() if key not in ("policy", "model", "seed")}
-    model = {k: v for k, v in config.get("model", {}).items() if k not in ("model", "weights_sha256")}
-    identity = canonical([left, model, training(found)["digest"]])
-    return Played(folder, found["settings"]["method"], identity, found["seed"], protocol, files.rows, files.summary)
+    run = read_finished(folder)
+    with run.episodes() as (_, rows, _):
+        ordered = tuple(rows[key] for key in sorted(rows))
+    config, ceilings, found = run.config, run.state.get("ceilings", {}), run.starts[-1].get("training")
+    policy, identity, seed = config["policy"], str(folder.absolute()), None
+    if found is not None and "seed" in found:
+        left = {key: value for key, value in config.items() if key not in ("policy", "model", "seed")}
+        model = {k: v for k, v in config.get("model", {}).items() if k not in ("model", "weights_sha256")}
+        said = training(found)
+        policy, seed = said["settings"]["method"], found["seed"]
+        identity = canonical([left, model, said["digest"]])
+    return Played(folder, policy, identity, seed, config["protocol"], ordered, run.summary, ceilings)
 
 
 def _trained(folder: Path) -> Played:
     files = read_training(folder)
     if not (folder / FINAL).exists():
         raise DataError(f"the training in {folder} is not finished ({files.done} iterations); repeat its command")
-    last = max((name.partition("-")[0] for name in files.files), default=None)
-    if last is None:
-        raise DataError(f"the training in {folder} has no evaluation; evaluate {folder / 'final'} with harness.eval")
     rows: dict[tuple[str, str, int], Row] = {}
-    names = sorted(name for name in files.files if name.startswith(f"{last}-"))
-    for episode in chain.from_iterable(read_records(folder / EVALS / name) for name in names):
-        merge(rows, Row.of(episode))
+    for split, path in last_evaluation(folder, files).items():
+        for episode in read_records(path):
+            if episode.split != split:
+                raise DataError(f"{path} holds episodes of {episode.split}; expected those of {split}")
+            merge(rows, Row.of(episode))
+    if not rows:
+        raise DataError(f"the training in {folder} has no evaluation; evaluate {folder / 'final'} with harness.eval")
     found = lineage(str(folder / "final"))
     if found is None:
         raise DataError(f"{folder / 'final'} is not what {folder / 'train.json'} describes; train it again")
-    ordered = tuple(rows[key] for key in sorted(rows))
-    summary, identity = summarise_rows(ordered), canonical(["training", training(found)["digest"]])
-    return Played(folder, found["settings"]["method"], identity, found["seed"], {"name": FULL}, ordered, summary)
+    ordered, said = tuple(rows[key] for key in sorted(rows)), training(found)
+    summary, identity = summarise_rows(ordered), canonical(["training", said["digest"]])
+    if summary["env"]["id"] != said["env"]:
+        raise DataError(f"the evaluations in {folder} are of {summary['env']['id']}; it trained in {said['env']}")
+    hint, limit = "", said["settings"]["eval_limit"]
+    if limit is not None:
+        hint = (
+            f"the evaluations in {folder} are of {limit} drawn tasks: play {folder / 'final'} "
+            "with harness.eval, or train with eval_limit=none"
+        )
+    played = said["settings"]["method"], identity, found["seed"], {"name": FULL}, ordered, summary
+    return Played(folder, *played, hint=hint)
 
 
 def make_sides(runs: Sequence[Path], groups: Mapping[str, Sequence[Path]]) -> list[Side]:
@@ -156,12 +180,7 @@ def make_sides(runs: Sequence[Path], groups: Mapping[str, Sequence[Path]]) -> li
     Raises:
         SeedError: when a run cannot be read, is named twice, or two of a side are the same.
     """
-    given = [*chain.from_iterable(groups.values()), *runs]
-    seen: dict[Path, Path] = {}
-    for folder in given:
-        if (place := folder.resolve()) in seen:
-            raise ConfigError(f"{folder} is named twice; name every run once")
-        seen[place] = folder
+    once([*chain.from_iterable(groups.values()), *runs])
     sides = [_side(name, [read_played(folder) for folder in folders]) for name, folders in groups.items()]
     by_identity: dict[str, list[Played]] = {}
     for played in map(read_played, runs):
@@ -220,9 +239,10 @@ def _check(split: str, runs: Sequence[Played]) -> None:
         if not odd and names != list(run.values(split, "success")):
             odd = ["draws"]
         if odd:
+            hint = next((one.hint for one in (first, run) if one.hint and "other tasks" in odd), "")
             raise ConfigError(
                 f"{first.folder} and {run.folder} cannot be compared in {split}: {', '.join(odd)}; "
-                "expected the same environment, tasks, protocol and turn limit"
+                f"{hint or 'expected the same environment, tasks, protocol and turn limit'}"
             )
 
 

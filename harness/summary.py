@@ -93,11 +93,11 @@ def read_records(path: Path) -> Iterator[Episode]:
     Raises:
         DataError: naming the line that is no record.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield read_line(line)
-            except DataError as error:
+                yield read_line(line.decode())
+            except (DataError, UnicodeDecodeError) as error:
                 raise DataError(f"{path}:{number}: {error}") from None
 
 

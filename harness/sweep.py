@@ -14,6 +14,7 @@ import argparse
 import fcntl
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from harness.sweeps.table import plan_rows, read_cells, rows_of, show_table
 from harness.sweeps.units import Step, read_json
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json, table
 from seed_envs.cli.foreign import results_only
-from seed_envs.errors import ConfigError, DataError
+from seed_envs.errors import UPDATE, ConfigError, DataError
 from seed_envs.files import write_atomically
 from seed_envs.registry import load_plugins
 
@@ -62,11 +63,13 @@ def _main(argv: Sequence[str]) -> int:
         plan = plan_sweep(grid, args.out)
     for name, reason in plan.left_out.items():
         note(f"left out {name}: {reason}")
-    for notice in plan.notices:
+    for notice in filter(None, (*plan.notices, plan.lacking if args.dry_run else "")):
         note(f"note: {notice}")
     if args.dry_run:
         _show_plan(plan, as_json=args.json)
         return OK
+    if plan.lacking:
+        raise ConfigError(plan.lacking)
     with _locked(args.out):
         return _run(plan, args, argv)
 
@@ -84,7 +87,7 @@ def _run(plan: SweepPlan, args: argparse.Namespace, argv: Sequence[str]) -> int:
         plan.units[step.unit].begin()
 
     threads = max(1, (os.cpu_count() or 1) // args.jobs) if args.jobs > 1 else None
-    launcher = Launcher(tuple(args.gpus.split(",")) if args.gpus else (), threads)
+    launcher = Launcher(args.gpus, threads)
     try:
         outcome = run_steps(plan.steps, jobs=args.jobs, launch=launcher, begin=begin)
     except KeyboardInterrupt:
@@ -138,9 +141,13 @@ def _check_sweep(root: Path, grid: Grid) -> None:
     path = root / SWEEP
     if root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file; a sweep needs a folder: choose another --out")
+    above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"nothing can be written in {above}; choose another --out")
     if not path.exists():
         return
     there = _known(path)["grid"]
+    there["splits"] = there.get("splits") or None  # an empty list, in older ones
     fixed = {key: value for key, value in grid_json(grid).items() if key not in MAY_GROW}
     odd = [f"{key}: {there.get(key)!r} there, {value!r} now" for key, value in fixed.items() if there.get(key) != value]
     if odd:
@@ -153,8 +160,7 @@ def _known(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not as it was written; choose another --out")
     if found["schema_version"] > SWEEP_VERSION:
         raise DataError(
-            f"{path} has schema version {found['schema_version']}; this version reads up to {SWEEP_VERSION}: "
-            "pip install -U seed-suite"
+            f"{path} has schema version {found['schema_version']}; this version reads up to {SWEEP_VERSION}: {UPDATE}"
         )
     return found
 
@@ -179,7 +185,8 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:
             for unit in plan.cells
         ]
         commands = [{"unit": step.unit, "what": step.what, "command": step.command} for step in owed]
-        say_json({"folder": str(plan.root), "cells": cells, "left_out": dict(plan.left_out), "commands": commands})
+        told = {"left_out": dict(plan.left_out), "notices": [text for text in (*plan.notices, plan.lacking) if text]}
+        say_json({"folder": str(plan.root), "cells": cells, **told, "commands": commands})
         return
     table(["cell", "state", "stage-1 ep.", "RL ep.", "evaluated weights", "episodes"], plan_rows(plan.cells))
     done = sum(unit.state == "done" for unit in plan.cells)
@@ -243,7 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--limit", metavar="N|FRACTION", help="evaluate N tasks (or a share) of each split")
     add("--eval-seed", metavar="S", help="of evaluation, the same in every cell (default 0)")
     add("--jobs", type=_positive, default=1, metavar="N", help="commands at a time (default 1)")
-    add("--gpus", metavar="LIST", help="device numbers, one for each of the jobs in turn")
+    add("--gpus", type=_devices, default=(), metavar="LIST", help="device numbers, one for each of the jobs in turn")
     add("--plugin", action="append", default=[], dest="plugins", metavar="MODULE", help="module[:function] to import")
     add("--out", type=Path, default=Path("runs") / "sweep", metavar="DIR", help="the sweep's folder (runs/sweep)")
     add("--json", action="store_true", help="the result as JSON")
@@ -251,6 +258,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--show", action="store_true", help="print the table of the folder as it is")
     add("--traceback", action="store_true", help="show where an error came from")
     return parser
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    """Read what CUDA_VISIBLE_DEVICES takes one by one: numbers, or ids such as GPU-8932f937."""
+    names = tuple(name.strip() for name in text.split(","))
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"\d{1,4}|(GPU|MIG)-[\w/-]+", name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of devices; expected numbers such as 0,1, each once")
+    return names
 
 
 def _positive(text: str) -> int:

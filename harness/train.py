@@ -14,10 +14,11 @@ can be trained as asked, or training had to stop; 130 interrupted.
 import argparse
 import contextlib
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,9 @@ from harness.provenance import collect
 from harness.report import write_training_report
 from harness.runs import REPORT
 from harness.training_progress import SINKS, SafeSink, TrainingMeter
-from seed_agent.backends.hf_load import load
-from seed_agent.train.model import load_policy
-from seed_agent.train.plan import Plan, make_plan
+from seed_agent.backends.hf_load import load_for_training
+from seed_agent.train.model import elsewhere, lacking, load_policy, missing
+from seed_agent.train.plan import Plan, check_stage1, make_plan
 from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
 from seed_agent.train.settings import Settings, build, override
 from seed_envs.cli import catalogue
@@ -101,16 +102,24 @@ def _preset(args: argparse.Namespace) -> Preset:
         if changes["env"] != preset.settings.env:
             changes["language"] = preset_for(changes["env"]).name
     settings = build(preset.settings.model_dump() | changes)
-    if args.data is not None:
-        settings = build(settings.model_dump() | {"env_args": {**settings.env_args, "data": args.data}})
     own = [text for text in args.settings if not text.startswith("sft.")]
     settings = override(settings, own)
-    sft = preset.sft | dict(_sft_setting(text) for text in args.settings if text.startswith("sft."))
+    if args.data is not None:
+        if settings.env_args.get("data", args.data) != args.data:
+            raise ConfigError(f"--data {args.data} and env_args= name different data; leave one of the two out")
+        settings = build(settings.model_dump() | {"env_args": {**settings.env_args, "data": args.data}})
+    sft = preset.sft | dict(sft_setting(text) for text in args.settings if text.startswith("sft."))
     known = preset.parameters if settings.model == preset.settings.model else None
     return Preset(settings, preset.sources, sft, known)
 
 
-def _sft_setting(text: str) -> tuple[str, Any]:
+def sft_setting(text: str) -> tuple[str, Any]:
+    """Read ``sft.key=value``.
+
+    Raises:
+        UnknownName: for a key that stage 1 does not have.
+        ConfigError: for a value that cannot be used.
+    """
     key, equals, value = text.removeprefix("sft.").partition("=")
     if key not in _SFT:
         raise UnknownName("setting of stage 1", key, _SFT)
@@ -118,7 +127,7 @@ def _sft_setting(text: str) -> tuple[str, Any]:
         return key, value
     with contextlib.suppress(ValueError):
         number = float(value)
-        if equals and number > 0:
+        if equals and 0 < number < math.inf:
             return key, number if key in ("temperature", "lr", "warmup") else int(value)
     raise ConfigError(f"{text} cannot be used; expected a number above 0, for example sft.tasks=24")
 
@@ -134,9 +143,10 @@ def _base(args: argparse.Namespace) -> int:
     folder = args.out or Path("runs") / f"base-{kind}"
     if args.dry_run:
         say(f"base policy for {kind}, pre-trained on embedded training tasks only; files: {folder}")
+        _say_notices([lacking()])
         return OK
     with results_only():
-        load("accelerate")
+        load_for_training()
         from seed_agent.train.base import build_base
 
         with terminable():
@@ -146,8 +156,9 @@ def _base(args: argparse.Namespace) -> int:
 
 def _sft(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
     """Run stage 1."""
-    arguments = {"annotator": preset.settings.annotator} | preset.sft
+    arguments = stage1_of(preset)
     with results_only():
+        check_stage1(preset.settings, **{key: arguments[key] for key in ("tasks", "temperature", "annotator")})
         policy = load_policy(preset.settings, start="base")
         from seed_agent.train.sft import run_sft
 
@@ -158,6 +169,11 @@ def _sft(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
             note(f"interrupted: what is done is kept in {folder}; repeat the command to go on")
             return INTERRUPTED
     return _done(args, result, folder, f"next: python -m harness.train --stage rl ... model={folder}/final")
+
+
+def stage1_of(preset: Preset) -> dict[str, Any]:
+    """Return the arguments of stage 1, those of ``run_sft``."""
+    return {"tasks": 180, "rollouts": 8, "temperature": 0.4, "annotator": preset.settings.annotator} | preset.sft
 
 
 def _rl(args: argparse.Namespace, preset: Preset, folder: Path, provenance: Mapping[str, Any]) -> int:
@@ -258,24 +274,35 @@ def _done(args: argparse.Namespace, result: Mapping[str, Any], folder: Path, hin
 
 
 def _show_plan(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
-    settings = preset.settings
+    settings, stage1 = preset.settings, stage1_of(preset)
     with results_only():
         plan = make_plan(settings, parameters=preset.parameters)
+        if args.stage == "sft":
+            check_stage1(settings, **{key: stage1[key] for key in ("tasks", "temperature", "annotator")})
+            plan = replace(plan, needs=missing(settings, start="base"))
+        told = [lacking(settings.rollout_backend), elsewhere(settings.model) if settings.model else ""]
     files = _files(args.stage)
     if args.json:
         found = {"stage": args.stage, "settings": settings.model_dump(mode="json"), "sources": preset.sources}
-        say_json({**found, "digest": settings.digest, "plan": asdict(plan), "folder": str(folder), "files": files})
+        found |= {"digest": settings.digest, "plan": asdict(plan), "folder": str(folder), "files": files}
+        say_json({**found, "notices": list(filter(None, told))})
         return OK
     say(f"{settings.method} on {settings.env}, {settings.model or 'no model yet'}, seed {settings.seed}")
     if args.stage == "sft":
-        tasks, rollouts = preset.sft.get("tasks", 180), preset.sft.get("rollouts", 8)
-        say(f"  {tasks} tasks x {rollouts} episodes of at most {plan.turns} turns, then a fit to their skills")
+        episodes = f"{stage1['tasks']} tasks x {stage1['rollouts']} episodes of at most {plan.turns} turns"
+        say(f"  {episodes}, then a fit to their skills")
     else:
         _say_rl(settings, plan)
     say(f"{folder}: {', '.join(files)}")
-    if plan.needs and args.stage == "rl":
+    if plan.needs:
         say(f"first: {plan.needs}")
+    _say_notices(told)
     return OK
+
+
+def _say_notices(told: Sequence[str]) -> None:
+    for notice in filter(None, told):
+        say(f"note: {notice}")
 
 
 def _say_rl(settings: Settings, plan: Plan) -> None:

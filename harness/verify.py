@@ -8,7 +8,8 @@ A row's numbers are computed again from its action log; the log's actions are pl
 environments, and every observation's hash, reward, flag, outcome and score is compared. Replies of
 a model are not sampled again: that the actions are the named policy's is the submitter's word.
 Exit codes: 0 all is as it is claimed; 1 something is not, and the first turn that differs is named;
-2 it cannot be verified here: data, an index or a package is missing.
+2 it cannot be verified here: a row or run is missing or cannot be read, or data, an index or a
+package is missing.
 """
 
 import argparse
@@ -19,10 +20,10 @@ from typing import Any
 
 from harness.board.entry import MEASURED, rows
 from harness.board.replay import Where
-from harness.board.verifying import Verdict, verify
+from harness.board.verifying import Verdict, exit_code, verify
 from harness.interrupts import terminable
 from harness.runs import RUN
-from seed_envs.cli.common import FAILED, OK, USAGE, Parser, guarded, note, one_line, say, say_json
+from seed_envs.cli.common import Parser, guarded, note, one_line, say, say_json
 from seed_envs.cli.foreign import call, results_only
 from seed_envs.errors import DataError, SeedError
 from seed_envs.registry import load_plugins
@@ -50,9 +51,7 @@ def _main(argv: Sequence[str]) -> int:
             _tell(verdict)
     if args.json:
         say_json({"verified": [_as_json(verdict) for verdict in verdicts]})
-    if any(verdict.problems for verdict in verdicts):
-        return FAILED
-    return USAGE if any(verdict.absent for verdict in verdicts) else OK
+    return exit_code(wrong=any(one.problems for one in verdicts), absent=any(one.absent for one in verdicts))
 
 
 def _verified(target: Path, where: Where) -> Verdict:

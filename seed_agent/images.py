@@ -5,13 +5,14 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from PIL import Image as PillowImage
 
 from seed_agent.trajectory import Image
 
 
 def encode_png(pixels: Any) -> bytes:
     """Return an RGB image, uint8 of shape (height, width, 3), as a PNG file."""
+    from PIL import Image as PillowImage  # here, for text needs none
+
     buffer = io.BytesIO()
     PillowImage.fromarray(np.asarray(pixels)).save(buffer, format="PNG")
     return buffer.getvalue()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seed_envs.errors import DataError
+from seed_envs.errors import UPDATE, DataError
 from seed_envs.seeding import canonical, sha256_text
 
 SCHEMA_VERSION = 1
@@ -161,7 +161,7 @@ def read_line(line: str) -> Episode:
     if episode.schema_version > SCHEMA_VERSION:
         raise DataError(
             f"the record has schema version {episode.schema_version}; this version reads up to {SCHEMA_VERSION}: "
-            "pip install -U seed-suite"
+            f"{UPDATE}"
         )
     return episode
 

@@ -11,12 +11,25 @@ class SeedError(Exception):
     """
 
 
+UPDATE = "pip install -U seed-suite (in a checkout: git pull)"
+"""What to type where a newer version wrote something."""
+
+
+def installs(extra: str) -> str:
+    """Return what to type for an extra.
+
+    In the environment of the suite pip finds the suite itself, a checkout as well as a wheel, and installs from any
+    folder what the extra lacks.
+    """
+    return f"pip install 'seed-suite[{extra}]'"
+
+
 class MissingDependency(SeedError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str, instead: str = "") -> None:
-        """Name the ``package``, the ``extra`` that brings it and, where there is one, a way round."""
-        text = f"{purpose} needs the package '{package}': pip install 'seed-suite[{extra}]'"
+        """Name the ``extra`` to install, its ``package`` that is not there and, where there is one, a way round."""
+        text = f"{purpose} needs the extra '{extra}' (no {package} here): {installs(extra)}"
         super().__init__(f"{text}; {instead}" if instead else text)
 
 

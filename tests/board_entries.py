@@ -20,10 +20,10 @@ from harness.board.entry import (
     Run,
     SplitData,
     Stage1,
-    Summary,
     Training,
     write_entry,
 )  # fmt: skip
+from harness.board.measures import Summary
 from harness.summary import summarise_rows
 from seed_agent.trajectory import EnvRecord
 
@@ -92,8 +92,9 @@ def _run(folder: Path, name: str, wins: Wins, split: str, env: Any, data: Any, s
         digest=HASH,
         policy=Policy(name="toy", kind="scripted"),
         provenance=Provenance(
-            command="python -m harness.eval --policy toy", commits=("c" * 40,), dirty=False, starts=1, started="2026",
-            finished="2026", python="3.11", platform="Linux", packages={"numpy": "2"},
+            command="python -m harness.eval --policy toy", commits=("c" * 40,), dirty=False, starts=1,
+            started="2026-01-02T03:04:05+00:00", finished="2026-01-02T03:04:06+00:00",
+            python="3.11", platform="Linux", packages={"numpy": "2"},
         ),
         summary=Summary.model_validate(summary),
         log=ActionLog(file=path.name, sha256=sha256(log).hexdigest(), bytes=len(log), episodes=len(wins)),

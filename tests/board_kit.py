@@ -9,7 +9,8 @@ from harness import eval
 from harness.board import checks, derived, entry
 from harness.board.actions import Header, Logged, read_log, rows_of, write_log
 from harness.board.adding import add
-from harness.board.entry import Entry, Run, Summary
+from harness.board.entry import Entry, Run
+from harness.board.measures import Summary
 
 Edit = Callable[[list[dict[str, Any]]], Any]
 

@@ -14,6 +14,7 @@ import eval_plugin  # noqa: F401  (registers the environment and policies)
 import pytest
 
 from harness import eval, leaderboard, runs, verify
+from harness.board import entry
 from harness.board.actions import of_run, read_log, rows_of, successes, write_log
 from harness.board.adding import add
 from harness.board.entry import read_entry
@@ -178,12 +179,60 @@ def test_a_row_is_made_once_unless_it_is_to_be_replaced(tmp_path, command):
     assert code == 0 and str(path) in out and read_entry(path).submitter == "Ada", err
     assert len(list(path.parent.iterdir())) == 2
     code, _, err = command(leaderboard, "add", twice, twice)
-    assert code == 2 and "a run is named twice" in err
+    assert code == 2 and "is named twice; name every run once" in err
     # a copy under another name is found as well
     copied = json.loads(path.read_bytes()) | {"id": "another"}
     path.with_name("another.json").write_text(json.dumps(copied))
     code, out, _ = command(leaderboard, "validate", tmp_path / "board")
     assert code == 1 and "it is of the same run as" in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("--note", "caf\udce9", "--note cannot be used: it holds what UTF-8 cannot hold"),
+        ("--note", "\x1b[2Jgone", "--note cannot be used: it holds the character U+001B"),
+        ("--by", "Ada\nLovelace", "--by cannot be used: it has a line end or a tab"),
+        ("--by", "x" * 201, "--by cannot be used: String should have at most 200 characters"),
+    ],
+)
+def test_a_text_that_no_row_can_hold_changes_nothing(tmp_path, command, flag, text, said):
+    path = kit.listed(tmp_path)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    code, _, err = command(leaderboard, "add", tmp_path / "run", "--to", tmp_path / "board", "--replace", flag, text)
+    assert code == 2 and err.count("\n") == 1 and said in err
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_a_replaced_row_goes_when_the_new_one_is_there_and_not_before(tmp_path, command, monkeypatch):
+    path = kit.listed(tmp_path)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+
+    def full(folder, one):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(entry, "write_entry", full)
+        assert command(leaderboard, "add", tmp_path / "run", "--to", tmp_path / "board", "--replace")[0] == 2
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+    # a row under another id, of the same run, makes place with its log
+    row = json.loads(path.read_bytes())
+    for file in (path, kit.log_of(path)):
+        file.rename(file.with_name(file.name.replace(row["id"], "old")))
+    row["runs"][0]["log"]["file"] = "old.jsonl.gz"
+    path.with_name("old.json").write_text(json.dumps(row | {"id": "old"}))
+    assert command(leaderboard, "add", tmp_path / "run", "--to", tmp_path / "board", "--replace")[0] == 0
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted(before)
+
+
+def test_a_leaderboard_that_cannot_be_written(tmp_path, command):
+    folder = kit.play(tmp_path / "run")
+    (tmp_path / "file").touch()
+    code, _, err = command(leaderboard, "add", folder, "--to", tmp_path / "file")
+    assert code == 2 and err.count("\n") == 1 and "expected a folder that can be written" in err
+    assert "--out" not in err
+    code, _, err = command(leaderboard, "add", tmp_path, "--to", tmp_path / "board")
+    assert code == 2 and "name the folder of another run" in err and "--out" not in err
 
 
 def test_runs_that_broke_are_taken_when_it_is_said(tmp_path, command):
@@ -299,8 +348,8 @@ def test_what_cannot_be_validated_is_said(command):
     assert code == 2 and "empty holds no rows" in err
     Path("empty/measured").mkdir()
     Path("empty/measured/x.json").write_text('{"schema_version": 1}')
-    code, out, _ = command(leaderboard, "validate", "empty")
-    assert code == 1 and "x.json is no row of a leaderboard: id: Field required" in out
+    code, out, err = command(leaderboard, "validate", "empty")
+    assert code == 2 and not out and "x.json is no row of a leaderboard: id: Field required" in err
     assert command(leaderboard, "frobnicate")[0] == 2
 
 
@@ -350,6 +399,8 @@ def test_from_a_killed_run_to_a_verified_row(cli_env, run_cli, tmp_path):
         (("config",), {}), (("config", "seed"), "x"), (("config", "policy"), 5), (("config", "env"), "x"),
         (("config", "env", "kwargs"), None), (("config", "splits"), {}), (("config", "protocol"), "full"),
         (("ceilings",), []), (("provenance", 0, "policy"), None), (("provenance",), []),
+        (("ceilings",), {"seen": {"n": 4, "below": 1}}), (("provenance", 0, "git_commit"), ["main"]),
+        (("config", "protocol"), {}), (("config", "attempts"), 0),
     ],
 )  # fmt: skip
 def test_odd_values_in_a_run_are_one_line(tmp_path, capsys, place, value):

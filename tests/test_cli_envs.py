@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -392,6 +393,25 @@ def test_a_piped_table_has_one_line_per_row(capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert [line[:4] for line in lines] == ["id  ", "a   ", "bb  "]
     assert lines[2] == "bb  x y"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_control_characters_reach_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    hostile = "\x1b[2J\x07\x9b1m\rover\u202eride"
+    common.say(hostile)
+    common.note(f"error: {hostile}")
+    common.table(("name", "n"), [(hostile, "1")])
+    common.say_json({hostile: [hostile]})
+    out, err = capsys.readouterr()
+    out = re.sub("\x1b\\[[0-9;]*m", "", out) if terminal else out  # our own, of the table's head
+    assert all(text.replace("\n", "").isprintable() for text in (out, err))
+    assert out.startswith("\\x1b[2J\\x07\\x9b1m\\x0dover\\u202eride\n")
+    assert json.loads(out[out.index("{") :]) == {hostile: [hostile]}
+    common.say("two\nlines\tand a tab, é 漢 😀")
+    assert capsys.readouterr().out == "two\nlines\tand a tab, é 漢 😀\n"
 
 
 def test_data_errors_keep_their_advice() -> None:

@@ -1,13 +1,17 @@
 """``python -m harness.compare``: what it says, what it refuses, and what it takes for one method."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from report_runs import episode, write_run
+from training_runs import write_training
 
 from harness.compare import main
-from seed_envs.seeding import canonical
+from harness.summary import read_records, summarise, to_bytes
+from seed_agent.train.settings import Settings
+from seed_envs.seeding import canonical, sha256_text
 
 GOOD, BAD = "success", "failure"
 
@@ -28,7 +32,27 @@ def make(
             "settings": {"method": policy, "iterations": 3, "seed": seed},
         }  # fmt: skip
         state["config"]["model"] = {"weights_sha256": str(seed)}
+    return sign(folder, state, protocol=changes.get("protocol", {"name": "full"}))
+
+
+def sign(folder: Path, state: dict | None = None, **config) -> Path:
+    """Have run.json describe the records beside it, as harness.eval does, and carry its digest."""
+    state = state or json.loads((folder / "run.json").read_bytes())
+    records = list(read_records(folder / "trajectories.jsonl"))
+    splits = {
+        name: {
+            "manifest": record.env.manifest,
+            "manifest_sha256": record.env.manifest_sha256,
+            "tasks": len({r.task_id for r in records if r.split == name}),
+            "episodes": sum(r.split == name for r in records),
+        }
+        for name, record in {r.split: r for r in records}.items()
+    }
+    state["config"] |= {"max_turns": records[0].env.max_turns, "splits": splits, **config}
+    state["digest"] = sha256_text(canonical(state["config"]))
     (folder / "run.json").write_text(json.dumps(state))
+    summary = summarise(records, planned=len(records), protocol=state["config"]["protocol"]["name"])
+    (folder / "summary.json").write_bytes(to_bytes(summary))
     return folder
 
 
@@ -117,18 +141,10 @@ def test_attempts_are_one_task_and_draws_are_each_their_own(run):
 
     make(Path("a"), set(), policy="a", episodes=several("a", 9), attempts=3)
     make(Path("b"), set(), policy="b", episodes=several("b", 2), attempts=3)
-    for folder in (Path("a"), Path("b")):
-        state = json.loads((folder / "run.json").read_bytes())
-        state["config"]["splits"]["seen"] |= {"tasks": 10, "episodes": 30}
-        (folder / "run.json").write_text(json.dumps(state))
     pair = json.loads(run("a", "b", "--json")[1])["tables"][0]["pairs"][0]
     assert (pair["found"]["n"], pair["found"]["gained"]) == (10, 7)
     for folder in (Path("a"), Path("b")):
-        state = json.loads((folder / "run.json").read_bytes())
-        state["config"]["protocol"] = {"name": "paper", "draws": 30, "replacement": True}
-        (folder / "run.json").write_text(json.dumps(state))
-        found = json.loads((folder / "summary.json").read_bytes())
-        (folder / "summary.json").write_text(json.dumps({**found, "protocol": "paper"}, indent=2) + "\n")
+        sign(folder, protocol={"name": "paper", "draws": 30, "replacement": True})
     table = json.loads(run("a", "b", "--json")[1])["tables"][0]
     assert (table["unit"], table["pairs"][0]["found"]["n"], table["pairs"][0]["found"]["gained"]) == ("draw", 30, 21)
 
@@ -153,6 +169,115 @@ def test_scores(run):
     pair = json.loads(run("a", "b", "--metric", "score", "--json")[1])["tables"][0]["pairs"][0]
     assert pair["found"]["difference"] == pytest.approx(1.7 / 3)
     assert pair["found"]["p"] == 0.25 and pair["found"]["test"] == "permutation"
+
+
+# --- beside the numbers ----------------------------------------------------------------------------------------------
+
+
+def test_the_macro_difference_has_an_interval(run):
+    make(Path("a"), set(range(30)), policy="a")
+    make(Path("b"), set(range(21, 39)), policy="b")
+    [table] = json.loads(run("a", "b", "--json")[1])["tables"]
+    [pair] = table["pairs"]
+    low, high = pair["macro_interval"]
+    assert (low + high) / 2 == pytest.approx(pair["macro"]) and 0 < low < high
+    assert f"{100 * low:.1f} to {100 * high:.1f}" in run("a", "b")[1]
+
+
+def test_splits_whose_categories_are_apart_are_compared_together(run):
+    """As in SearchQA: the mean over all categories of both splits, each with the same weight."""
+    for name, wins in (("a", 8), ("b", 3)):
+        apart = [episode(i, GOOD if i < wins else BAD, policy=name, category=f"set {i % 2}") for i in range(10)]
+        apart += [episode(i, BAD, policy=name, split="unseen", category="set 2") for i in range(10)]
+        make(Path(name), set(), policy=name, episodes=apart)
+    [both] = json.loads(run("a", "b", "--json")[1])["together"]
+    [pair] = both["pairs"]
+    # set 0: 4/5 and 2/5; set 1: 4/5 and 1/5; set 2: none
+    assert both["splits"] == ["seen", "unseen"] and both["categories"] == 3
+    assert (pair["macro"], pair["pooled"]) == (pytest.approx(1 / 3), 0.25)
+    low, high = pair["macro_interval"]
+    assert low < 1 / 3 < high and "toy/Room-v0  seen + unseen  3 categories" in run("a", "b")[1]
+    assert json.loads(run("a", "b", "--json", "--split", "seen")[1])["together"] == []
+
+
+def test_ceilings_are_shown(run):
+    means = {"success": 0.9, "score": 0.95}
+    best = {"n": 9, "below": 1, "success": 8 / 9, "score": 0.94, "macro": means, "categories": {}}
+    for name in ("a", "b"):
+        folder = make(Path(name), set(range(5)), n=9, policy=name)
+        state = json.loads((folder / "run.json").read_bytes())
+        (folder / "run.json").write_text(json.dumps(state | {"ceilings": {"seen": best}}))
+    [line] = [line for line in run("a", "b")[1].splitlines() if line.startswith("(ceiling)")]
+    assert line.split() == ["(ceiling)", "9", "90.0", "88.9"]
+    assert " 95.0   94.0" in run("a", "b", "--metric", "score")[1]
+    assert json.loads(run("a", "b", "--json")[1])["tables"][0]["ceiling"]["below"] == 1
+
+
+# --- training runs ----------------------------------------------------------------------------------------------------
+
+
+def train(folder: Path, wins: int, *, seed: int = 0, method: str = "grpo", limit: int | None = None) -> Path:
+    """Write a finished training run whose last evaluation won ``wins`` of 40 tasks, and whose first won none."""
+    settings = Settings(
+        method=method, env="toy/Room-v0", seed=seed, iterations=3, eval_limit=limit, eval_splits=("seen",)
+    )
+    shown = settings.model_dump(mode="json")
+    rows = [{"iteration": 0}, *({"iteration": i, "env/success": 0.5} for i in (1, 2, 3))]
+    write_training(folder, rows, settings=shown, digest=settings.digest)
+    state = {"stage": "rl", "iteration": 3, "digest": settings.digest}
+    (folder / "final" / "state.json").write_text(json.dumps(state))
+    (folder / "evaluations").mkdir()
+    tasks = range(40) if limit is None else range(seed, seed + limit)
+    for iteration, won in ((0, 0), (3, wins)):
+        lines = [episode(i, GOOD if i < won else BAD, policy=f"hf:{folder.name}").to_line() for i in tasks]
+        (folder / "evaluations" / f"iteration_{iteration:06d}-seen.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_last_evaluation_of_training_runs_is_compared(run):
+    for seed in range(2):
+        train(Path(f"g{seed}"), 10 + seed, seed=seed)
+        train(Path(f"s{seed}"), 30 + seed, seed=seed, method="sdar")
+    code, _, err = run("g0", "s0", "g1", "s1", "--require", "sdar>grpo")
+    assert (code, err) == (0, ""), err
+    [table] = json.loads(run("g0", "s0", "g1", "s1", "--json")[1])["tables"]
+    assert [(side["name"], side["seeds"], side["pooled"]) for side in table["sides"]] == [
+        ("grpo", ["0", "1"], 10.5 / 40),
+        ("sdar", ["0", "1"], 30.5 / 40),
+    ]
+    make(Path("eval"), set(range(5)), policy="random")
+    assert run("g0", "eval")[0] == 0  # the same tasks, turn limit and protocol
+
+
+def test_training_runs_that_cannot_be_compared(run):
+    good = train(Path("good"), 9)
+    for seed in (1, 2):
+        train(Path(f"few{seed}"), 5, seed=seed, limit=20)
+    said = run("few1", "few2", "--group", "x=good")[2]
+    assert "are of 20 drawn tasks: play " in said and "with harness.eval, or train with eval_limit" in said
+    (train(Path("begun"), 3, seed=3) / "final" / "DONE").unlink()
+    assert "the training in begun is not finished (3 iterations)" in run("good", "begun")[2]
+    last = "evaluations/iteration_000003-seen.jsonl"
+    for name, content, expected in (
+        ("none", None, "the training in none has no evaluation; evaluate none/final with harness.eval"),
+        ("binary", b"\xff\xfe\n", "seen.jsonl:1: 'utf-8' codec can't decode"),
+        (
+            "foreign",
+            episode(1, split="unseen").to_line().encode() + b"\n",
+            "holds episodes of unseen; expected those of seen",
+        ),
+    ):
+        folder = train(Path(name), 3, seed=4, method="sdar")
+        if content is None:
+            shutil.rmtree(folder / "evaluations")
+        else:
+            (folder / last).write_bytes(content)
+        code, out, err = run(good, folder)
+        assert (code, out) == (2, "") and err.count("\n") == 1 and expected in err, err
+    state = json.loads((good / "train.json").read_bytes())
+    del state["settings"]["seed"]
+    (good / "train.json").write_text(json.dumps(state))
+    assert "holds no training run of this program" in run("few1", "good")[2]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -185,8 +310,6 @@ def test_other_tasks_protocols_and_splits_are_not_compared(run):
     make(Path("b"), set(range(5)), n=8, policy="b")
     assert "cannot be compared in seen: other tasks" in run("a", "b")[2]
     make(Path("c"), set(range(5)), n=9, policy="c", protocol={"name": "paper", "draws": 9, "replacement": False})
-    found = json.loads(Path("c/summary.json").read_bytes())
-    Path("c/summary.json").write_text(json.dumps({**found, "protocol": "paper"}, indent=2) + "\n")
     assert 'protocol {"name":"full"} and {"draws":9,"name":"paper"' in run("a", "c")[2]
     make(Path("d"), set(), policy="d", episodes=[episode(i, split="unseen", policy="d") for i in range(9)])
     assert "share no split" in run("a", "d")[2]
@@ -216,7 +339,7 @@ def spoil(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("torn", "the run in bad is not finished (8 of 9 episodes); repeat its command"),
+        ("torn", "bad/trajectories.jsonl:9: not an episode record"),
         ("double", "is recorded twice"),
         ("newer", "trajectories.jsonl:3: the record has schema version 99; this version reads up to 1: pip install"),
         ("mixed", "2 manifests or settings"),
@@ -237,16 +360,20 @@ def test_damaged_records_are_one_line(run, how, said):
     [
         (["a"], "there is 1 method to compare"),
         (["a", "a"], "a is named twice"),
-        (["a", "nowhere"], "nowhere is no run"),
+        (["a", "nowhere"], "there is no run in nowhere"),
         (["a", "b", "--require", "a>c"], "unknown method 'c'"),
         (["a", "b", "--require", "a=b"], 'expected "A>B"'),
         (["a", "b", "--require", "a>good"], "compares good with itself"),
         (["a", "b", "--alpha", "5"], "--alpha 5 cannot be used"),
         (["a", "--group", "x"], "expected NAME=RUN,RUN"),
         (["a", "b", "--split", "unseen"], "share no split"),
+        (["a", "b", "--split", ""], "--split has an empty name; expected names separated by commas"),
+        (["a", "edited"], "its configuration has another digest"),
+        (["a", "odd"], "odd/run.json is not as it was written: config.protocol.name is no such thing"),
+        (["a", "of another"], "trajectories.jsonl is not of the run that of another/run.json describes"),
         (["a", "b", "--metric", "turns"], "invalid choice"),
-        (["a", "unfinished"], "the run in unfinished is not finished (9 of 12 episodes)"),
-        (["a", "altered"], "the records in altered changed since the run was finished"),
+        (["a", "unfinished"], "the run in unfinished is interrupted, not finished; repeat its command"),
+        (["a", "altered"], "the run in altered cannot be read"),
         (["--group", "x=a,twin", "b"], "x has two runs with equal records"),
     ],
 )
@@ -254,6 +381,14 @@ def test_bad_input_is_one_line_and_exit_2(run, args, said):
     for name, policy in (("a", "good"), ("b", "b"), ("altered", "c"), ("twin", "good")):
         make(Path(name), set(range(5)), n=9, policy=policy)
     Path("altered/summary.json").write_text("{}")
+    sign(make(Path("odd"), set(range(5)), n=9, policy="d"), protocol={"name": 5} if "odd" in args else {"name": "full"})
+    for name, change in (("edited", {"seed": 9}), ("of another", {"policy": "someone else's"})):
+        folder = make(Path(name), set(range(5)), n=9, policy=name)
+        state = json.loads((folder / "run.json").read_bytes())
+        state["config"] |= change
+        if name == "of another":
+            state["digest"] = sha256_text(canonical(state["config"]))
+        (folder / "run.json").write_text(json.dumps(state))
     write_run(Path("unfinished"), [episode(i) for i in range(9)], missing=3, status="interrupted")
     code, out, err = run(*args)
     assert (code, out) == (2, "") and len(err.splitlines()) == 1 and said in err, err

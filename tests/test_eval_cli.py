@@ -1,6 +1,8 @@
 """``python -m harness.eval`` and ``python -m harness`` as a user types them."""
 
+import contextlib
 import importlib
+import io
 import json
 import re
 import sys
@@ -34,6 +36,19 @@ def command(capsys, monkeypatch, tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """Play what the command plays without naming anything; returns (its folder, exit code, stdout, stderr)."""
+    folder = tmp_path_factory.mktemp("everything")
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setenv("SEED_CACHE", str(folder / "cache"))
+        patch.setenv("SEED_DATA", str(folder / "data"))
+        code = eval.main(["--limit", "6"])
+    return folder / "runs", code, out.getvalue(), err.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "splits", "category"),
     [
@@ -43,8 +58,8 @@ def command(capsys, monkeypatch, tmp_path):
         ("WebShop-v0", ("dev", "test", "unseen"), "garden"),
     ],
 )
-def test_without_arguments_every_environment_is_played_and_scored(command, name, splits, category):
-    code, out, err = command("--limit", "6")
+def test_without_arguments_every_environment_is_played_and_scored(everything, name, splits, category):
+    root, code, out, err = everything
     assert code == 0, err
     sections = [part for part in out.split("\n\n") if part.startswith(f"seed_envs/{name} ")]
     policies = ("scripted:oracle", "scripted:noisy-oracle:0.3", "scripted:random")
@@ -63,13 +78,13 @@ def test_without_arguments_every_environment_is_played_and_scored(command, name,
             "score",
         ):
             assert rate in section
-    folders = sorted(Path("runs", name.lower()).glob("*/embedded-*"))
-    assert len(folders) == 3 and all(str(folder) in out for folder in folders)
+    folders = sorted((root / name.lower()).glob("*/embedded-*"))
+    assert len(folders) == 3 and all(str(folder.relative_to(root.parent)) in out for folder in folders)
     for folder in folders:
         summary = json.loads((folder / runs.SUMMARY).read_bytes())
         assert summary["records_sha256"] in out and summary["complete"] and summary["n"] == 6 * len(splits)
         assert tuple(summary["splits"]) == splits
-    oracle = json.loads((next(Path("runs", name.lower()).glob("scripted-oracle/*")) / runs.SUMMARY).read_bytes())
+    oracle = json.loads((next((root / name.lower()).glob("scripted-oracle/*")) / runs.SUMMARY).read_bytes())
     assert [oracle["splits"][split]["success"]["rate"] for split in splits] == [1.0] * len(splits)
 
 
@@ -169,7 +184,8 @@ def test_dry_run_checks_and_writes_nothing(command, tmp_path):
         ([*SPELL, "--policy", "model:x"], "unknown policy 'model'"),
         ([*SPELL, "--policy", "spell:broken"], "policy spell:broken cannot be made: RuntimeError: no weights"),
         ([*SPELL, "--policy", "scripted:replay:none.jsonl"], "cannot read none.jsonl"),
-        ([*SPELL, "--backend", "textworld"], "evaltoy/Spell-v0 does not take 'backend'"),
+        ([*SPELL, "--backend", "textworld"], "evaltoy/Spell-v0 has no --backend"),
+        (["--env", "WebShop-v0", "--backend", "pyserini"], "--set KEY=VALUE can change there: profile, split_scheme"),
         ([*SPELL, "--set", "colour=red"], "does not take 'colour'"),
         ([*SPELL, "--set", "colour"], "--set 'colour' is no setting; expected KEY=VALUE"),
         ([*SPELL, "--set", "split=train"], "--set split has a flag of its own: --split"),

@@ -95,6 +95,7 @@ def test_a_policy_that_raises_costs_its_episodes(command):
     assert code == 1 and summary["errors"] == 12
     assert summary["splits"]["seen"]["success"] == {"count": 0, "n": 6, "rate": 0.0, "ci95": [0.0, 0.3903342879]}
     assert "ValueError: no idea" in err and "6 of 6 episodes broke" in out and "Traceback" not in err
+    assert err.endswith("every episode broke: there is no result that could be listed\n") and "leaderboard" not in err
     code, out, _ = command(policy="spell:fails=2", out="other")
     assert code == 1 and json.loads(result("other"))["splits"]["seen"]["outcomes"]["policy_error"] == 1
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness import eval
+from harness import eval, sweep
 from harness.ceilings import ceilings
 from harness.config import SplitPlan
 from harness.html import page, reading
+from harness.sweeps.table import GIVEN
 from harness.table import ceiling, together
 from seed_agent.trajectory import EnvRecord
 from seed_envs import EnvMaker
@@ -56,6 +57,17 @@ def test_every_table_of_a_run_states_the_ceiling(
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "one goal cannot &lt;b&gt;be&lt;/b&gt; reached" in text and text.count("50.0 % (0.875)") == 3
     assert "<td>0.0 % (0.750)</td>" in text and "1 of\n    2 tasks cannot reach a score of 1" in text
+    cell = tmp_path / "sweep" / "webshop" / "vanilla" / "micro" / "untrained"  # whose evaluation this may be
+    cell.mkdir(parents=True)
+    (cell / "eval").symlink_to(tmp_path / "run")
+    names = ("env", "method", "model", "fraction", "fraction_mode", "seed", "iteration")
+    known = {"config": dict(zip(names, ("webshop", "vanilla", "micro", None, None, None, 0), strict=True))}
+    (cell / "cell.json").write_text(json.dumps({**known, "given": dict.fromkeys(GIVEN, "none")}))
+    assert sweep.main(["--show", "--out", str(tmp_path / "sweep")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[-5:] == ["test", "macro", "test", "pooled", "errors"]
+    assert lines[2].split()[0] == "vanilla" and lines[3].split() == ["(ceiling)", "50.0", "%", "50.0", "%"]
+    assert lines[3].index("50.0") == lines[1].index("test macro")
     state = json.loads((tmp_path / "run" / "run.json").read_bytes())
     assert state["ceilings"]["test"]["below"] == 1
     state["ceilings"]["test"]["macro"] = 3

@@ -23,7 +23,7 @@ torch, folders, policies, text_model, copy = FIXTURES
 
 def test_without_torch_the_message_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependency, match=r"'torch': pip install 'seed-suite\[train\]'"):
+    with pytest.raises(MissingDependency, match=r"'train' \(no torch here\): pip install 'seed-suite\[train\]'"):
         MODELS.get("hf")("some/model")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from openai_server import (
     prompt_text,
 )
 
+from harness.eval import main
 from seed_agent.backends.openai import OpenAIPolicy
 from seed_agent.chat import ChatPlayer, Language
 from seed_agent.policy import Sampling
@@ -135,6 +137,41 @@ def test_a_server_that_dies_for_good_leaves_policy_errors_and_a_later_run_is_who
     assert outcomes(broken).count("policy_error") and set(finished) < {episode.sha256 for episode in calm}
     server.always()
     assert [episode.sha256 for episode in table(policy(server))] == [episode.sha256 for episode in calm]
+
+
+def evaluate(server: StandIn, *flags: str) -> int:
+    spec = f"openai:toy-model@{server.url}?retries=1"
+    given = ("--env", "ALFWorld-v0", "--split", "seen", "--limit", "1", "--max-turns", "2", "--out", "run")
+    return main([*given, "--policy", spec, *flags])
+
+
+def test_an_evaluation_without_its_server_ends_before_the_first_episode(
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for trouble, expected in (
+        (Trouble.error(401, "no such key"), "HTTP 401: no such key; set the environment variable OPENAI_API_KEY"),
+        (Trouble.error(404, "no such model"), "HTTP 404: no such model; check the model's name and the URL"),
+        (BROKEN, "an illegal memory access was encountered after 2 attempts; start a server there, such as vllm serve"),
+    ):
+        server.always(trouble, trouble)
+        server.seen.clear()
+        assert evaluate(server) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"error: openai:toy-model@{server.url} does not answer: ") and err.count("\n") == 1
+        assert expected in err and not list(tmp_path.iterdir())
+    server.trouble = lambda body, before: RATE_LIMITED if body["max_tokens"] == 1 else None  # busy, so it is there
+    asked = len(server.requests)
+    assert evaluate(server) == 0 and server.requests[asked]["max_tokens"] == 1
+    asked = len(server.requests)
+    assert evaluate(server) == 0 and len(server.requests) == asked  # nothing is left to play
+    assert evaluate(server, "--dry-run") == 0
+    capsys.readouterr()
+    server.shutdown()
+    server.server_close()
+    assert evaluate(server, "--fresh") == 2
+    assert "cannot connect, is the server running?" in capsys.readouterr().err
+    assert Path("run/summary.json").exists()  # what was there is not given up for a run that cannot be
 
 
 def test_the_key_is_nowhere_but_in_the_header(

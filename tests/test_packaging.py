@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from seed_envs.errors import installs
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("seed_envs", "seed_agent", "harness")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -92,6 +94,17 @@ def test_messages_name_extras_that_exist() -> None:
 
 
 # --- what is installed ------------------------------------------------------------------------------------------------
+
+
+def test_an_extra_is_added_without_an_index_by_what_messages_say(tmp_path: Path) -> None:
+    try:
+        metadata.version(PROJECT["name"]), metadata.version("pip")
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed here; `tox -e py` installs the wheel and has pip")
+    said = installs("train").replace("'", "").split()
+    flags = ("--dry-run", "--no-index", "--no-deps", "--disable-pip-version-check")
+    done = subprocess.run([sys.executable, "-m", *said, *flags], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "Requirement already satisfied: seed-suite" in done.stdout, done.stderr
 
 
 def test_base_dependencies_import_together() -> None:

@@ -145,10 +145,37 @@ def test_the_error_of_seeds_and_tasks_is_that_of_the_two_way_layout():
     interval, detectable, _ = paired.hierarchical(a, b)
     from scipy.stats import t
 
-    free = paired._freedom(a, b)
+    free = paired._freedom(a, b, [np.arange(50)])
     assert 3 < free < 52
     assert (interval[1] - interval[0]) / 2 == pytest.approx(t.ppf(0.975, free) * variance**0.5, rel=0.1)
     assert detectable > (interval[1] - interval[0]) / 2
+
+
+def test_the_interval_of_the_macro_difference_weighs_categories_alike():
+    """By hand: categories of 4 and 16 tasks, their variances over n, a quarter of each, as one standard error."""
+    from scipy.stats import t
+
+    a = row(1, 1, 1, 0, *[1] * 10, *[0] * 6)
+    b = row(0, 1, 0, 0, *[1] * 7, *[0] * 9)
+    groups = [range(4), range(4, 20)]
+    # differences: (1, 0, 1, 0), variance 1/3; three of sixteen, variance (3/16 - (3/16)**2) * 16/15 = 0.1625
+    parts = [1 / 3 / 4 / 4, 0.1625 / 16 / 4]
+    error, centre = sum(parts) ** 0.5, (0.5 + 3 / 16) / 2
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 15)
+    low, high = paired.macro_interval(a, b, groups)
+    assert (low + high) / 2 == pytest.approx(centre)
+    assert (high - low) / 2 == pytest.approx(t.ppf(0.975, freedom) * error, rel=0.05)
+    assert paired.macro_interval(a, b, groups) == (low, high)  # nothing is drawn anew
+    assert paired.macro_interval(a, a, groups) is None  # nothing varies
+    assert paired.macro_interval(a, b, [range(19), [19]]) is None  # one task says nothing about its category
+    several = paired.macro_interval(np.vstack([a, a, b]), np.vstack([b, b, a]), groups)
+    assert several[0] < low and several[1] > centre / 3  # another training seed is in it
+
+
+def test_one_category_of_all_tasks_is_the_pooled_mean():
+    draw = np.random.Generator(np.random.PCG64(2))
+    a, b = draw.random((3, 40)), draw.random((2, 40)) * 0.9
+    assert paired.macro_interval(a, b, [range(40)]) == paired.compare(a, b).interval
 
 
 def test_intervals_follow_alpha():

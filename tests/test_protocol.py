@@ -51,8 +51,6 @@ def test_a_task_drawn_again_is_another_attempt(tmp_path):
     assert Counter(request.task.id for request in requests) == split.draws
     assert len({(request.task.id, request.attempt) for request in requests}) == 128
     assert len(plan.episodes) == plan.total == 128 * len(plan.splits)
-    twice = plan_of(tmp_path / "twice", protocol="paper", attempts=2)
-    assert len(twice.episodes) == twice.total == 2 * plan.total
 
 
 def test_run_summary_table_and_page_name_the_protocol(tmp_path, capsys):
@@ -78,6 +76,13 @@ def test_run_summary_table_and_page_name_the_protocol(tmp_path, capsys):
 def test_limits_and_unknown_protocols_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="leave out --limit and --ids"):
         plan_of(tmp_path, protocol="paper", limit="3")
+    with pytest.raises(ConfigError, match="plays each draw once; leave out --attempts"):
+        plan_of(tmp_path, protocol="paper", attempts=2)
+    with pytest.raises(ConfigError, match="has at most 6 turns here, not 9; leave out --max-turns"):
+        plan_of(tmp_path, protocol="paper", max_turns=9)
+    assert plan_of(tmp_path, protocol="paper", max_turns=6).config == plan_of(tmp_path, protocol="paper").config
+    with pytest.raises(ConfigError, match="is of evaluation splits; leave out --split train"):
+        plan_of(tmp_path, protocol="paper", splits=("seen", "train"))
     with pytest.raises(ConfigError, match="unknown protocol 'fast'; expected full or paper"):
         plan_of(tmp_path, protocol="fast")
 

@@ -72,7 +72,7 @@ def test_a_customer_searches_reads_chooses_and_buys() -> None:
         "search[mug dishwasher safe, preferably lid dark red]",
     )
     # the first of the two best titles is too dear
-    assert shop(RESULTS, LISTED) == ("dishwasher safe mug lid", "click[e0c]")
+    assert shop(RESULTS, LISTED) == ("dishwasher safe mug, with lid, c3[e0c]", "click[e0c]")
     # "red" is a part of "dark red", not a wish of its own; what was chosen is not chosen again
     assert shop(ITEM, OFFERED) == ("choose dark red", "click[dark red]")
     assert shop(ITEM, OFFERED, options={"color": "dark red"}) == ("buy it", "click[buy now]")
@@ -166,9 +166,9 @@ def test_a_small_base_is_built_with_tokens_for_tags_and_codes(kind: str, tmp_pat
     assert card["seen"]["splits"] == ["train"] and card["seen"]["tasks"] == 4
     assert card["seen"]["episodes"] == {"imperfect": 4, "faultless": 4} and min(card["seen"]["examples"].values()) > 0
     policy = make(str(tmp_path / "base"))
-    for text in (*tags_of(kind), *codes_of(kind)[::100]):
+    for text in (*tags_of(kind), *(f"[{code}]" for code in codes_of(kind)[::100])):
         assert len(policy.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
-    reply = "<think> a</think>" + write_block(f"search[two {codes_of('webshop')[0]}]", kind)
+    reply = "<think> a</think>" + write_block(f"click[{codes_of('webshop')[0]}]" if kind == "webshop" else "search[two]", kind)
     assert policy.tokenizer.decode(policy.tokenizer(reply, add_special_tokens=False)["input_ids"]) == reply
 
 
@@ -176,10 +176,10 @@ def test_compact_pages_mark_what_can_be_clicked_and_keep_every_product() -> None
     template = builtin_template("webshop", "compact")
     text = template.render(instruction=WISH, observation=RESULTS, taken=1, admissible=LISTED)
     assert (
-        "[back to search] page 1 (total results: 3) [next >]\nacme dishwasher safe mug, with lid, a1 $25.0 [e0a]\n"
+        "[back to search] page 1 (total results: 3) [next >]\n$25.0 acme dishwasher safe mug, with lid, a1[e0a]\n"
         in text
     )
-    assert "brand mug, with lid, b2 $19.99 to $30.5 [e0b]\n" in text
+    assert "$19.99 to $30.5 brand mug, with lid, b2[e0b]\n" in text
     text = template.render(instruction=WISH, observation=ITEM, taken=2, admissible=OFFERED)
     assert "color [dark red] [red] size [large] acme mug, c3 price: $12.5" in text and text.endswith("[buy now]\n")
     long = " [SEP] ".join(["Instruction:", WISH, "Back to Search", "word " * 60])

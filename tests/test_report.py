@@ -380,6 +380,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, command):
     (tmp_path / "empty").mkdir()
     assert "holds no run.json" in refused(tmp_path / "empty")
     assert "--out names one file" in refused(run, run, "--out", tmp_path / "x.html")
+    assert "is named twice (also as" in refused(run, tmp_path / "empty" / ".." / "run")
     assert "cannot write" in refused(run, "--out", tmp_path / "no" / "such" / "x.html")
     lines = (run / "trajectories.jsonl").read_text().splitlines()
     (run / "trajectories.jsonl").write_text("\n".join([lines[0], "{}", *lines[2:]]) + "\n")

@@ -272,7 +272,7 @@ def test_advice_is_given_once(finished, tmp_path):
     with pytest.raises(DataError, match=r"twice; remove the line or start over with --fresh$"):
         played(plan_of(run))
     (run / runs.RECORDS).write_bytes(content.replace(b'"schema_version":1', b'"schema_version":99', 1))
-    with pytest.raises(DataError, match=r"pip install -U seed-suite$"):
+    with pytest.raises(DataError, match=r"pip install -U seed-suite \(in a checkout: git pull\)$"):
         played(plan_of(run))
 
 

@@ -64,16 +64,37 @@ def command(**changes: str | None) -> list[str]:
         ({}, ["lrr=1"], "unknown setting 'lrr'; did you mean lr?"),
         ({}, ["minibatch=100000"], "minibatch=100000 can never be filled"),
         ({"jobs": "0"}, [], "'0' is no number of jobs; expected 1 to 1024"),
+        ({"gpus": "x"}, [], "'x' is no list of devices; expected numbers such as 0,1, each once"),
+        ({"gpus": "0,0"}, [], "'0,0' is no list of devices"),
+        ({}, ["lr=1e-4", "lr=1e-3"], "settings names lr twice"),
+        ({}, ["seed=3"], "seed= cannot be set in a sweep: --seeds says it"),
+        ({}, ["milestones=1"], "milestones= cannot be set in a sweep: --fractions says it"),
+        ({}, ['env_args={"data": "official"}'], "env_args= cannot set data or split in a sweep"),
+        ({"methods": "seed"}, ["sft.zork=1"], "unknown setting of stage 1 'zork'"),
+        ({"methods": "grpo"}, ["sft.zork=1"], "unknown setting of stage 1 'zork'"),
+        (
+            {"methods": "grpo"},
+            ["sft.tasks=2"],
+            "sft.tasks=2 is for stage 1, and none of the methods starts from it (grpo)",
+        ),
+        ({"methods": "seed"}, ["sft.tasks=100000"], "cannot take 100000 of"),
+        ({"methods": "seed"}, ["sft.annotator=nobody"], "unknown annotator 'nobody'"),
+        ({"methods": "seed"}, ["rollout_backend=vllm"], "stage 1 plays on transformers"),
+        ({"splits": "valid_seen,train"}, [], "splits names train, which trainings learn from"),
+        ({"models": "micro=./m"}, [], "there is no folder ./m"),
+        ({"out": "afile/sweep"}, [], "afile; choose another --out"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(
     changes: dict[str, str | None], settings: list[str], expected: str, capsys: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sweep.main([*command(**changes), *settings]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and expected in err
-    assert not Path("sweep").exists()
+    Path("afile").touch()
+    for dry in ([], ["--dry-run"]):  # what a run refuses at its start a dry run refuses, too
+        assert sweep.main([*command(**changes), *settings, *dry]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and expected in err
+        assert not Path("sweep").exists()
 
 
 def test_folders_that_are_no_sweep_are_refused(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
@@ -128,6 +149,21 @@ def test_a_dry_run_shows_cells_and_commands_and_writes_nothing(tmp_path: Path, c
     assert [line.split()[2] for line in lines[6:]].count("harness.eval") == 4 and not list(tmp_path.iterdir())
 
 
+def test_what_this_machine_lacks_is_a_note_of_the_plan_and_stops_a_run(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("torch", "accelerate"):
+        monkeypatch.setitem(sys.modules, name, None)
+    needs = "not installed here: torch, accelerate; a run needs the extra 'train': pip install 'seed-suite[train]'"
+    named = "there is no folder m here; it is taken for a name on the Hugging Face hub"
+    assert sweep.main([*command(), "--dry-run", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["notices"] == [named, needs] and f"note: {needs}\n" in err
+    assert sweep.main(command()) == 2
+    assert capsys.readouterr().err == f"note: {named}\nerror: {needs}\n" and not list(tmp_path.iterdir())
+
+
 def test_a_file_gives_the_grid_and_flags_win(tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="YAML needs PyYAML, which comes with the extra train")
     text = """
@@ -159,6 +195,10 @@ def test_a_file_gives_the_grid_and_flags_win(tmp_path: Path) -> None:
         ("g.yaml", "a: [", "g.yaml is no yaml ("),
         ("g.yaml", "methods", "g.yaml holds no grid"),
         ("none.yaml", None, "none.yaml: No such file or directory"),
+        ("g.yaml", "seeds: [0]\nseeds: [1]", "g.yaml is no yaml (the entry 'seeds' is there twice; remove one)"),
+        ("g.yaml", "settings: {lr: 1, kl: 0, lr: 2}", "the entry 'lr' is there twice"),
+        ("g.json", '{"settings": {"lr": 1, "lr": 2}}', "the entry 'lr' is there twice"),
+        ("g.yaml", "settings: {annotator: 2024-01-01}", "settings holds a date (2024-01-01); expected text, a number"),
     ],
 )
 def test_files_that_hold_no_grid_are_refused(tmp_path: Path, name: str, text: str | None, expected: str) -> None:
@@ -173,7 +213,9 @@ def test_files_that_hold_no_grid_are_refused(tmp_path: Path, name: str, text: st
 def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "g.yaml").write_text("methods: [grpo]")
-    with pytest.raises(MissingDependency, match=r"needs the package 'pyyaml': .*; or write it as JSON in a file"):
+    with pytest.raises(
+        MissingDependency, match=r"needs the extra 'train' \(no pyyaml here\): .*; or write it as JSON in a file"
+    ):
         read_file(tmp_path / "g.yaml")
 
 
@@ -184,6 +226,8 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"seeds": [0.5]}, "seed '0.5' cannot be used"),
         ({"seeds": [True]}, "seeds: [True] is no list of names or numbers"),
         ({"fractions": {"a": 1}}, "is no list of names or numbers"),
+        ({"splits": []}, "splits is an empty list; name something, or leave the entry out"),
+        ({"seeds": []}, "seeds is an empty list"),
     ],
 )
 def test_entries_of_a_file_that_cannot_be_used(values: dict[str, Any], expected: str) -> None:

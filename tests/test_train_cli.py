@@ -128,7 +128,7 @@ def test_an_interrupt_while_a_model_loads_is_one_line(
     def stop(*given: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("load", "load_policy"):
+    for name in ("load_for_training", "load_policy"):
         monkeypatch.setattr(train, name, stop)
     given = ["--env", "alfworld"] if stage == "base" else ["model=m", "init=given"]
     assert main(["--stage", stage, *given, "--out", str(tmp_path / "run")]) == 130

@@ -1,6 +1,7 @@
 """Settings, presets and plans of training runs; nothing here needs torch."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,35 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     assert found["plan"]["episodes"] == 3_840 and found["plan"]["needs"] == ""
     assert found["settings"]["kl"] == 0.02 and found["settings"]["seed"] == 3 and "arXiv" in found["sources"]["lr"]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_what_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    needs = "note: not installed here: accelerate; a run needs the extra 'train': pip install 'seed-suite[train]'\n"
+    named = "note: there is no folder Qwen/Qwen2.5-3B-Instruct here; it is taken for a name on the Hugging Face hub\n"
+    preset = ("--preset", "alfworld/qwen2.5-3b/seed", "--dry-run")
+    assert main(["--stage", "base", "--env", "alfworld", "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith(needs)
+    for stage in ("sft", "rl"):
+        assert main([*preset, "--stage", stage]) == 0
+        assert capsys.readouterr().out.endswith(needs + named)
+        assert "there is no folder ./gone; expected" in _refused(capsys, *preset, "--stage", stage, "model=./gone")
+    for change, expected in (
+        ("sft.tasks=100000", "cannot take 100000 of"),
+        ("sft.annotator=nobody", "unknown annotator 'nobody'"),
+        ("sft.lr=inf", "sft.lr=inf cannot be used"),
+        ("rollout_backend=vllm", "stage 1 plays on transformers"),
+    ):
+        assert expected in _refused(capsys, *preset, "--stage", "sft", change)
+
+
+def test_arguments_of_the_environment_do_not_take_its_data_away(capsys: Any) -> None:
+    command = ("--dry-run", "--json", "--data", "embedded", "model=m")
+    assert main([*command, 'env_args={"goal_style": "templated"}']) == 0
+    found = json.loads(capsys.readouterr().out)["settings"]["env_args"]
+    assert found == {"goal_style": "templated", "data": "embedded"}
+    assert "name different data" in _refused(capsys, *command, 'env_args={"data": "official"}')
 
 
 @pytest.mark.parametrize("env", ["webshop", "searchqa"])

@@ -60,7 +60,7 @@ def _generate(policy: Any, count: int = 3, **how: Any) -> list[Any]:
 
 def test_without_vllm_the_message_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(MissingDependency, match=r"'vllm': pip install 'seed-suite\[vllm\]'"):
+    with pytest.raises(MissingDependency, match=r"'vllm' \(no vllm here\): pip install 'seed-suite\[vllm\]'"):
         MODELS.get("vllm")("some/model")
 
 

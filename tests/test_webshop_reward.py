@@ -109,7 +109,9 @@ def test_taggers_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     tagger._model.cache_clear()
     tagger.spacy.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingDependency, match=r"needs the package 'spacy': pip install 'seed-suite\[nlp\]'; or use"):
+    with pytest.raises(
+        MissingDependency, match=r"needs the extra 'nlp' \(no spacy here\): pip install 'seed-suite\[nlp\]'; or use"
+    ):
         tagger.get_tagger("spacy")
 
 

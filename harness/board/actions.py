@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from harness.board.entry import Part
+from harness.board.fields import Hash, Part, why
 from harness.summary import Key, Row, merge
 from seed_agent.trajectory import ERRORS, EnvRecord, Episode, ErrorRecord, Outcome, Seen, Turn, read_line
 from seed_envs.errors import DataError
@@ -29,7 +29,6 @@ StopReason = Literal["stop", "length", "scripted"]
 STOPS: dict[StopReason, str] = {"stop": "s", "length": "l", "scripted": "x"}
 """How a reply ended, as a letter."""
 _REASONS = {letter: reason for reason, letter in STOPS.items()}
-Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _FLAGS = {None: "-", False: "0", True: "1"}
 _KNOWN = {letter: flag for flag, letter in _FLAGS.items()}
 
@@ -161,7 +160,7 @@ class Logged(Part):
                 error=self.error,
             )
         except ValidationError as error:
-            raise DataError(f"{describe(self.key)} {_first(error)}") from None
+            raise DataError(f"{describe(self.key)} cannot be: {why(error)}") from None
         return replace(Row.of(episode), sha256=self.record_sha256)
 
 
@@ -172,12 +171,6 @@ def describe(key: Key) -> str:
     """Return a key as messages name it."""
     split, task_id, attempt = key
     return f"the episode ({split}, {task_id}, attempt {attempt})"
-
-
-def _first(error: ValidationError) -> str:
-    wrong = error.errors()[0]
-    where = ".".join(map(str, wrong["loc"]))
-    return f"cannot be: {where}{': ' if where else ''}{wrong['msg'].removeprefix('Value error, ')}"
 
 
 @contextmanager
@@ -274,7 +267,7 @@ def _read(path: Path, kind: type[Any], number: int, line: bytes) -> Any:
     try:
         return kind.model_validate_json(line)
     except ValidationError as error:
-        raise DataError(f"{path}:{number}: {_first(error)}") from None
+        raise DataError(f"{path}:{number}: cannot be: {why(error)}") from None
 
 
 def rows_of(header: Header, episodes: Iterable[Logged]) -> dict[Key, Row]:

@@ -1,26 +1,24 @@
 """Making measured rows of finished runs: several runs that differ by their training seed alone are one row."""
 
-import json
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from harness.board import checks, derived, entry
+from harness.board import checks, derived, entry, fields, measures
 from harness.board.actions import write_log
 from harness.board.entry import MEASURED, Ceiling, Entry, read_entry, rows
 from harness.board.finished import Finished, read_finished
 from harness.board.lineage import training
 from harness.config import slug
 from harness.provenance import now
-from seed_agent.methods import METHODS
 from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.prompting import builtin_template
-from seed_envs.seeding import canonical, sha256_text
+from seed_envs.seeding import canonical
 
 _MODEL_KEYS = ("dtype", "chat_template_sha256", "weights_sha256")
 
@@ -41,26 +39,60 @@ def add(folders: Sequence[Path], board: Path, wishes: Wishes | None = None) -> l
     """Write the rows of the runs in ``folders`` into the leaderboard ``board`` and return their files.
 
     Raises:
-        SeedError: when a run cannot be taken, or a row is there already; nothing is written then.
+        SeedError: when a run cannot be taken, a row is there already, or nothing can be written there; nothing is
+            moved or removed then.
         OSError: when a file cannot be written.
     """
     wishes = wishes or Wishes()
+    _check_texts(wishes)
     runs = [_accepted(read_finished(folder), wishes) for folder in folders]
     groups: dict[str, list[Finished]] = {}
     for run in runs:
         groups.setdefault(_identity(run), []).append(run)
     measured = board / MEASURED
-    measured.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=measured, prefix=".new-") as temporary:
-        aside = Path(temporary)
+    with _aside(measured) as aside:
         made = [_row(sorted(group, key=_seed), aside, wishes) for group in groups.values()]
         for one in made:
             if odd := next(checks.problems(one, aside), None):
                 raise DataError(f"the row {one.id} would not be sound: {odd}")
-        replaced = _replaced(made, measured, wishes)
-        for path in replaced:
-            remove(path)
-        return [_move(one, aside, measured) for one in made]
+        old = [file for path in _replaced(made, measured, wishes) for file in _files(path)]
+        for one in made:
+            entry.write_entry(aside, one)
+        logs = [run.log.file for one in made for run in one.runs]
+        rows_made = [f"{one.id}.json" for one in made]
+        for name in (*logs, *rows_made):  # a row after its logs, and what it replaces last
+            (aside / name).replace(measured / name)
+        for path in old:
+            if path.name not in (*logs, *rows_made):
+                path.unlink(missing_ok=True)
+        return [measured / name for name in rows_made]
+
+
+@contextmanager
+def _aside(measured: Path) -> Iterator[Path]:
+    """Make a folder in ``measured`` for what is not listed yet, and remove it at the end."""
+    try:
+        measured.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(dir=measured, prefix=".new-")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into {measured}: {error.strerror}; expected a folder that can be written: leaderboards"
+        ) from None
+    with temporary as name:
+        yield Path(name)
+
+
+def _check_texts(wishes: Wishes) -> None:
+    """Refuse what a submitter typed and a row cannot hold.
+
+    Raises:
+        ConfigError: saying what is wrong with it.
+    """
+    for flag, kind, text in (("--by", fields.Name, wishes.submitter), ("--note", fields.Note, wishes.note)):
+        try:
+            TypeAdapter(kind).validate_python(text)
+        except ValidationError as error:
+            raise ConfigError(f"{flag} cannot be used: {fields.why(error)}") from None
 
 
 def _accepted(run: Finished, wishes: Wishes) -> Finished:
@@ -133,9 +165,7 @@ def _row(runs: Sequence[Finished], folder: Path, wishes: Wishes) -> Entry:
             flags=derived.flags(environment, protocol, method, learnt, made),
         )
     except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise DataError(f"{first.folder} recorded what cannot be a row: {where}: {wrong['msg']}") from None
+        raise DataError(f"{first.folder} recorded what cannot be a row: {fields.why(error)}") from None
     except KeyError as error:
         raise DataError(
             f"{first.folder} recorded no {error.args[0]}; it is of an older version: run it again"
@@ -149,8 +179,9 @@ def _name(runs: Sequence[Finished]) -> str:
     model = Path(found["base"]).name if found else first.config["policy"].rpartition("/")[2]
     method = _method(first).name
     parts = [config["env"]["id"].rpartition("/")[2], *([] if method in slug(model) else [method]), model]
-    digest = sha256_text(canonical(sorted(run.state["digest"] for run in runs)))
-    return slug(f"{'-'.join(parts)}-{config['env']['kwargs'].get('data', 'embedded')}")[:80] + f"-{digest[:8]}"
+    return slug(f"{'-'.join(parts)}-{config['env']['kwargs'].get('data', 'embedded')}")[:80] + derived.suffix(
+        [run.state["digest"] for run in runs]
+    )
 
 
 def _environment(run: Finished) -> entry.Environment:
@@ -181,8 +212,7 @@ def _environment(run: Finished) -> entry.Environment:
 
 
 def _ceiling(found: Mapping[str, Any] | None) -> Ceiling | None:
-    keys = ("n", "below", "success", "score", "macro")
-    return None if found is None else Ceiling.model_validate({key: found[key] for key in keys})
+    return None if found is None else Ceiling.model_validate({key: found[key] for key in Ceiling.model_fields})
 
 
 def _protocol(run: Finished) -> entry.Protocol:
@@ -196,15 +226,12 @@ def _method(run: Finished) -> entry.Method:
     """Return the row of the table of methods; a policy that no method made is its own."""
     found = _training(run)
     if found is not None and found["stage"] == "sft":
-        return entry.Method(name="stage-1", label="Stage 1 alone", trained=True, fields={"init": "sft"})
+        return derived.STAGE1
     name = found["settings"]["method"] if found else run.config.get("method")
     if name is None:
         return entry.Method(name=slug(run.config["policy"]), label=run.config["policy"], trained=False)
-    if name not in METHODS:
-        return entry.Method(name=name, label=name, trained=found is not None)
-    method = METHODS.get(name)
-    fields = json.loads(json.dumps(asdict(method)))
-    return entry.Method(name=name, label=method.label or name, trained=found is not None, fields=fields)
+    trained = found is not None
+    return derived.method_of(name, trained=trained) or entry.Method(name=name, label=name, trained=trained)
 
 
 def _run(run: Finished, log: entry.ActionLog) -> entry.Run:
@@ -214,7 +241,7 @@ def _run(run: Finished, log: entry.ActionLog) -> entry.Run:
         digest=run.state["digest"],
         policy=_policy(run),
         provenance=_provenance(run),
-        summary=entry.Summary.model_validate(run.summary),
+        summary=measures.Summary.model_validate(run.summary),
         log=log,
         curve=tuple(entry.CurvePoint.model_validate(point) for point in (found or {}).get("curve", [])),
     )
@@ -288,15 +315,8 @@ def _replaced(made: Sequence[Entry], measured: Path, wishes: Wishes) -> list[Pat
     return found
 
 
-def remove(path: Path) -> None:
-    """Remove a row and its logs."""
-    for run in read_entry(path).runs:
-        (path.parent / run.log.file).unlink(missing_ok=True)
-    path.unlink()
-
-
-def _move(one: Entry, aside: Path, measured: Path) -> Path:
-    """Put a row in its place, its logs first."""
-    for run in one.runs:
-        shutil.move(aside / run.log.file, measured / run.log.file)
-    return entry.write_entry(measured, one)
+def _files(path: Path) -> list[Path]:
+    """Return the files of a row: itself, and those of its logs that are named after it."""
+    row = read_entry(path)
+    logs = [run.log.file for run in row.runs if run.log.file.startswith(f"{row.id}.")]
+    return [path, *(path.parent / name for name in logs)]

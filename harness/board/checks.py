@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any, Literal
 
 from harness.board import derived
 from harness.board.actions import Header, read_log, rows_of
-from harness.board.entry import ActionLog, Entry, Run
+from harness.board.entry import ActionLog, Entry, Method, Run
 from harness.board.replay import seeds
+from harness.config import slug
 from harness.runs import flat
 from harness.summary import Key, Row, summarise_rows, to_bytes
+from seed_agent.methods import METHODS
 from seed_agent.trajectory import EnvRecord
 from seed_envs.errors import DataError
 from seed_envs.paths import manifest_path
@@ -22,6 +25,8 @@ from seed_envs.tasks import read_manifest
 def problems(entry: Entry, folder: Path) -> Iterator[str]:
     """Yield what is wrong with a row that lies in ``folder``, one line each; nothing when it is sound."""
     yield from _computed(entry)
+    yield from _method(entry)
+    yield from _ceilings(entry)
     yield from _manifests(entry)
     for run in entry.runs:
         yield from _run(entry, run, folder / run.log.file)
@@ -44,6 +49,58 @@ def _computed(entry: Entry) -> Iterator[str]:
         yield from _differences(
             f"aggregate.{split}", part.model_dump(mode="json"), again[split].model_dump(mode="json")
         )
+    if entry.training is not None:
+        budget = derived.budget(entry.training)
+        yield from _differences("training", {key: getattr(entry.training, key) for key in budget}, budget)
+    if not entry.id.endswith(end := derived.suffix([run.digest for run in entry.runs])):
+        yield f"the id {entry.id} does not end in {end}, which the configurations of its runs give"
+    for run in entry.runs:
+        if not run.log.file.startswith(f"{entry.id}."):
+            yield f"the log {run.log.file} is not named after the row; expected {entry.id}.jsonl.gz"
+
+
+def _method(entry: Entry) -> Iterator[str]:
+    """Compare the method with what training or the policy says, and with the table of methods where it is listed."""
+    said, training, policy = entry.method, entry.training, entry.runs[0].policy
+    known: Method | None
+    if training is not None:
+        name = training.settings.get("method") if training.planned else derived.STAGE1.name
+        if said.name != name:
+            yield f"method.name is {said.name}; what the row says of training gives {name}"
+        known = derived.method_of(said.name, trained=True) if training.planned else derived.STAGE1
+    elif policy.language is None:
+        known = Method(name=slug(policy.name), label=policy.name, trained=False)
+    else:
+        known = derived.method_of(said.name, trained=False)
+    if known is not None:
+        shared = sorted((said.fields.keys() & known.fields.keys()) - {"cites"})  # a later version may have more
+        own, table = (
+            {"name": m.name, "label": m.label, "fields": {k: m.fields[k] for k in shared}} for m in (said, known)
+        )
+        yield from _differences("method", own, table)
+        if odd := sorted(said.fields.keys() - known.fields.keys()):
+            yield f"method.fields has {', '.join(odd)}, which no method has"
+    elif said.label in {METHODS.get(name).label or name for name in METHODS}:
+        yield f"method.label is {said.label}, which is another method than {said.name}"
+
+
+def _ceilings(entry: Entry) -> Iterator[str]:
+    """Compare ceilings with the tasks and the results; ``verify`` computes them again."""
+    for split, data in entry.environment.splits.items():
+        if data.ceiling is None:
+            continue
+        if data.ceiling.n != data.n_tasks:
+            yield f"the ceiling of {split} is of {data.ceiling.n} tasks; the row is of {data.n_tasks}"
+        for run in entry.runs:
+            found = run.summary.splits[split]
+            for name, best, reached in (
+                ("pooled", data.ceiling, found.pooled),
+                ("macro", data.ceiling.macro, found.macro),
+            ):
+                for metric in ("success", "score"):
+                    most, got = getattr(best, metric), getattr(reached, metric)
+                    if got > most + 1e-9:
+                        yield f"{name} {metric} of {split} is {got:g}, above its ceiling of {most:g}"
 
 
 def _differences(where: str, stated: Mapping[str, Any], computed: Mapping[str, Any]) -> Iterator[str]:
@@ -83,6 +140,8 @@ def kind_of(records: Sequence[EnvRecord]) -> Literal["embedded", "official", "lo
 def _listed(manifest: str) -> str | None:
     """Return the hash of a committed manifest, None for one that the suite does not list."""
     name, _, split = manifest.partition("/")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
+        return None
     path = manifest_path(name)
     if not path.is_file():
         return None

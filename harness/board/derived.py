@@ -1,25 +1,27 @@
-"""What of a measured row is computed from the rest of it: means over training seeds, and flags."""
+"""What of a measured row is computed from the rest of it: means over training seeds, flags, budget, method, id."""
 
+import json
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
-from harness.board.entry import Aggregate, Environment, Mean, Method, Protocol, Run, Summary, Training
+from harness.board.entry import Environment, Method, Protocol, Run, Training
+from harness.board.measures import Aggregate, Mean, Summary
 from harness.paired import t_interval
-from harness.stats import mean
+from harness.stats import Interval, mean
+from seed_agent.methods import METHODS
+from seed_envs.seeding import canonical, sha256_text
 
 
 def aggregate(summaries: Sequence[Summary]) -> dict[str, Aggregate]:
     """Return the results over runs, by split: means, and intervals where the runs allow one."""
 
-    def over(values: list[float | None], alone: tuple[float, float] | None) -> Mean:
-        known = [value for value in values if value is not None]
-        if len(values) > 1:
-            interval = t_interval(known) if len(known) == len(values) else None
-            of: Literal["training seeds", "episodes", "none"] = "training seeds" if interval else "none"
-        else:
-            interval, of = alone, "episodes" if alone else "none"
-        middle = mean(known) if len(known) == len(values) else None
-        return Mean(mean=_round(middle), values=tuple(map(_round, values)), ci95=_pair(interval), of=of)
+    def over(values: list[float], alone: Interval | None) -> Mean:
+        interval = t_interval(values) if len(values) > 1 else alone
+        of: Literal["training seeds", "episodes", "none"] = "none"
+        if interval is not None:
+            of = "training seeds" if len(values) > 1 else "episodes"
+        return Mean(mean=_round(mean(values) or 0.0), values=tuple(map(_round, values)), ci95=_pair(interval), of=of)
 
     found = {}
     for name in summaries[0].splits:
@@ -32,11 +34,11 @@ def aggregate(summaries: Sequence[Summary]) -> dict[str, Aggregate]:
     return found
 
 
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 10)
+def _round(value: float) -> float:
+    return round(value, 10)
 
 
-def _pair(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+def _pair(interval: Interval | None) -> Interval | None:
     return None if interval is None else (round(interval[0], 10), round(interval[1], 10))
 
 
@@ -60,3 +62,33 @@ def flags(
         "mixed-commits": len(commits) > 1,
     }
     return tuple(name for name, applies in found.items() if applies)
+
+
+STAGE1 = Method(name="stage-1", label="Stage 1 alone", trained=True, fields={"init": "sft"})
+"""What made a model that went through no stage 2."""
+
+
+def method_of(name: str, *, trained: bool) -> Method | None:
+    """Return the row of the table of methods that is called ``name``; None where none is."""
+    if name not in METHODS:
+        return None
+    found = METHODS.get(name)
+    fields = json.loads(json.dumps(asdict(found)))
+    return Method(name=name, label=found.label or name, trained=trained, fields=fields)
+
+
+def budget(training: Training) -> dict[str, Any]:
+    """Return what the settings and the number of iterations decide of the rest of ``training``."""
+    settings, done, planned = training.settings, training.iterations, training.settings.get("iterations")
+    found = {key: settings.get(key) for key in ("preset", "env", "fraction_mode")}
+    if training.planned == 0:  # stage 1 alone
+        return found | {"iterations": 0, "tasks": 0, "group": 0, "episodes": 0, "fraction": 1.0}
+    tasks, group = settings.get("tasks"), settings.get("group")
+    found |= {"planned": planned, "tasks": tasks, "group": group, "episodes": done * training.tasks * training.group}
+    share = done / training.planned if training.fraction_mode == "budget" else settings.get("fraction")
+    return found | {"fraction": share}
+
+
+def suffix(digests: Sequence[str]) -> str:
+    """Return how the id of a row ends whose runs have the configurations ``digests``."""
+    return f"-{sha256_text(canonical(sorted(digests)))[:8]}"

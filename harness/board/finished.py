@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.board.actions import Header, Logged, of_run
 from harness.board.checks import recomputed
-from harness.runs import RECORDS, RUN, SUMMARY, read_run
+from harness.board.entry import Ceiling
+from harness.runs import ANOTHER, RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical, sha256_text
@@ -31,18 +32,52 @@ class _Split(BaseModel):
     episodes: int
 
 
+class _Protocol(BaseModel):
+    name: str
+    draws: int | None = None
+    replacement: bool = False
+
+
 class _Config(BaseModel):
     env: _Env
     max_turns: int | None
     splits: dict[str, _Split] = Field(min_length=1)
     policy: str
-    protocol: dict[str, Any]
-    attempts: int
+    method: str | None = None
+    model: dict[str, Any] = {}
+    language: dict[str, Any] | None = None
+    protocol: _Protocol
+    attempts: int = Field(ge=1)
     seed: int
+
+
+class _Unknown(BaseModel):
+    unknown: str
+
+
+class _Learnt(BaseModel):
+    """As ``lineage`` gives it."""
+
+    stage: Literal["rl", "sft"]
+    iteration: int
+    seed: int
+    settings: dict[str, Any]
+    sft: dict[str, Any] | None
+    base: str
+    curve: list[dict[str, Any]]
 
 
 class _Start(BaseModel):
     policy: dict[str, Any] = {}
+    training: _Unknown | _Learnt | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+class _Ceiling(Ceiling):
+    """That of ``run.json`` has the categories beside."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class _State(BaseModel):
@@ -50,7 +85,7 @@ class _State(BaseModel):
 
     config: _Config
     provenance: list[_Start] = Field(min_length=1)
-    ceilings: dict[str, dict[str, Any]] = {}
+    ceilings: dict[str, _Ceiling] = {}
 
 
 @dataclass(frozen=True)
@@ -122,7 +157,7 @@ def read_finished(folder: Path) -> Finished:
     """
     if not folder.is_dir():
         raise DataError(f"there is no run in {folder}; expected a folder that harness.eval wrote")
-    state = read_run(folder)
+    state = read_run(folder, ANOTHER)
     if state is None:
         raise DataError(f"there is no run in {folder}; expected a folder that harness.eval wrote")
     if state["status"] != "finished":

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,16 @@ def lineage(model: str | None) -> dict[str, Any] | None:
         if stage == "rl" and content["digest"] != state["digest"]:
             raise DataError(f"{folder} holds weights of another run than {home / RL} describes; expected its own")
         sft = {**content["plan"], "seed": settings["seed"]} if stage == "sft" else None
-        base = settings["model"]
-    except (KeyError, TypeError) as error:
+        base, seed, iteration = settings["model"], int(settings["seed"]), int(state.get("iteration", 0))
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{home} holds no training run of this program ({error!r})") from None
     if stage == "rl":
         before = lineage(base) or {}
         sft, base = before.get("sft"), before.get("base", base)
-    iteration = int(state.get("iteration", 0))
     return {
         "stage": stage,
         "iteration": iteration,
-        "seed": settings["seed"],
+        "seed": seed,
         "settings": settings,
         "sft": sft,
         "base": base,
@@ -80,7 +80,8 @@ def _curve(path: Path, iteration: int) -> list[dict[str, Any]]:
     """Return the metrics up to an iteration, thinned; those of evaluations are all kept."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        rows = [line for line in lines if line["iteration"] <= iteration]
+        known = {line["iteration"]: line for line in lines if 0 <= line["iteration"] <= iteration}
+        rows = [known[at] for at in sorted(known)]
     except (OSError, ValueError, KeyError, TypeError):
         return []  # a curve is no part of what is claimed
     every = max(1, -(-len(rows) // MOST))
@@ -94,7 +95,7 @@ def _curve(path: Path, iteration: int) -> list[dict[str, Any]]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def training(found: Mapping[str, Any]) -> dict[str, Any]:

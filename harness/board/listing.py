@@ -1,14 +1,11 @@
 """What ``harness.eval`` does for leaderboards: the row of a run it has just finished, or how to make one."""
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.board.adding import add
-from harness.board.entry import read_entry, rows
-from harness.board.finished import read_finished
-from harness.board.lineage import lineage
 from seed_envs.cli.common import FAILED, OK, note, one_line
 from seed_envs.errors import ConfigError, DataError
 
@@ -17,10 +14,13 @@ def check_listable(board: Path, provenance: Mapping[str, Any]) -> None:
     """Refuse, before anything is played, what could make no row.
 
     Raises:
-        ConfigError: when the code's commit is not known, or the leaderboard is no folder.
+        ConfigError: when the code's commit is not known, or the leaderboard is no folder that can be written.
     """
     if board.exists() and not board.is_dir():
         raise ConfigError(f"--leaderboard {board} is a file; expected a folder, for example leaderboards")
+    there = next(folder for folder in (board.absolute(), *board.absolute().parents) if folder.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigError(f"--leaderboard {board}: nothing can be written in {there}; choose another folder")
     if not provenance.get("git_commit"):
         raise ConfigError(
             "--leaderboard needs the commit of the suite, which is not known here; run in a checkout of the "
@@ -35,6 +35,8 @@ def trained(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     if facts.get("kind") not in ("hf", "vllm"):
         return {}
+    from harness.board.lineage import lineage
+
     try:
         found = lineage(str(facts.get("model", "")).partition("?")[0])
     except DataError as error:
@@ -56,6 +58,10 @@ def list_runs(folders: Sequence[Path], board: Path | None, *, broke: bool) -> in
     if broke:
         note(f"no row was added to {board}: episodes broke; repeat the command to play them again")
         return FAILED
+    from harness.board.adding import add  # a tenth of a second that an evaluation without a leaderboard does not need
+    from harness.board.entry import read_entry, rows
+    from harness.board.finished import read_finished
+
     listed = {(run.digest, run.summary.records_sha256): path for path in rows(board) for run in read_entry(path).runs}
     new = []
     for folder in folders:

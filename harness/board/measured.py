@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.board.entry import Aggregate, Entry, Run
+from harness.board.entry import Entry, Run
+from harness.board.measures import Aggregate
 from harness.board.standing import Category, Contest, Result
 from harness.html.curves import Chart, curve, finite, steps
 from harness.html.rendering import flat
 from harness.paired import Array
 from harness.stats import mean
 from harness.table import percent
-from seed_envs.errors import DataError
 from seed_envs.seeding import canonical
 
 CURVES = {
@@ -37,9 +37,6 @@ def results(entry: Entry, outcomes: Mapping[str, Array]) -> Iterator[tuple[Conte
     Args:
         entry: The row.
         outcomes: Success as the mean over a task's attempts, by split: (runs, tasks), tasks in the order of their ids.
-
-    Raises:
-        DataError: when a split has no success.
     """
     for split in entry.environment.splits:
         yield contest(entry, split), _result(entry, split, outcomes[split])
@@ -68,22 +65,19 @@ def contest(entry: Entry, split: str) -> Contest:
 
 def _result(entry: Entry, split: str, outcomes: Array) -> Result:
     found, over = [run.summary.splits[split] for run in entry.runs], entry.aggregate[split]
-    macro, pooled = over.macro.mean, over.pooled.mean
-    if macro is None or pooled is None:
-        raise DataError(f"the row {entry.id} has no success in {split}; expected a number of every run")
     return Result(
         id=entry.id,
         method=entry.method.label,
         model=entry.model,
         n=sum(result.n for result in found),
         n_tasks=found[0].n_tasks,
-        macro=macro,
-        pooled=pooled,
+        macro=over.macro.mean,
+        pooled=over.pooled.mean,
         ci95=over.pooled.ci95,
         interval_of=OF[over.pooled.of].format(n=len(entry.runs)),
         score=over.score.mean,
-        turns=_mean(result.turns.get("mean") for result in found),
-        errors=sum(int(result.errors.get("count", 0)) for result in found),
+        turns=mean(result.turns.mean for result in found),
+        errors=sum(result.errors.count for result in found),
         ceiling=entry.environment.splits[split].ceiling,
         seeds=tuple(_seeds(entry.runs, over)),
         outcomes=outcomes,
@@ -96,7 +90,7 @@ def _result(entry: Entry, split: str, outcomes: Array) -> Result:
     )
 
 
-def _mean(values: Iterator[float | None] | Sequence[float | None]) -> float | None:
+def _mean(values: Iterator[float | None]) -> float | None:
     """Return the mean over runs; None when a run does not say."""
     known = list(values)
     return mean(value for value in known if value is not None) if None not in known else None
@@ -104,7 +98,7 @@ def _mean(values: Iterator[float | None] | Sequence[float | None]) -> float | No
 
 def _seeds(runs: Sequence[Run], over: Aggregate) -> Iterator[tuple[str, float, float]]:
     for run, macro, pooled in zip(runs, over.macro.values, over.pooled.values, strict=True):
-        if run.training_seed is not None and macro is not None and pooled is not None:
+        if run.training_seed is not None:
             yield str(run.training_seed), macro, pooled
 
 
@@ -113,10 +107,9 @@ def _categories(entry: Entry, split: str) -> Iterator[Category]:
     found = [run.summary.splits[split].categories for run in entry.runs]
     for name in sorted(found[0]):
         parts = [categories[name] for categories in found if name in categories]
-        rate = _mean([part.success.rate for part in parts])
-        if rate is not None:
-            ci95 = parts[0].success.ci95 if len(parts) == 1 else None
-            yield Category(name, sum(part.n for part in parts), rate, ci95)
+        rate = mean(part.success.rate for part in parts) or 0.0
+        ci95 = parts[0].success.ci95 if len(parts) == 1 else None
+        yield Category(name, sum(part.n for part in parts), rate, ci95)
 
 
 def _facts(entry: Entry, split: str) -> dict[str, dict[str, str]]:
@@ -144,7 +137,7 @@ def _facts(entry: Entry, split: str) -> dict[str, dict[str, str]]:
             "packages": canonical(run.provenance.packages),
             "records sha256": run.summary.records_sha256,
             "action log sha256": run.log.sha256,
-            "errors": percent(run.summary.errors / run.summary.n if run.summary.n else None),
+            "errors": percent(run.summary.errors / run.summary.n),
         }
     return facts
 

@@ -1,7 +1,7 @@
 """Playing logged actions again in fresh environments, and comparing everything that comes of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -70,6 +70,8 @@ class Replayed:
     """By split, the tasks as they are installed here."""
     played: dict[str, Counter[str]] = field(default_factory=dict)
     """By split, how often each task was played."""
+    ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By split, the best score of each task that was played and cannot reach 1, as the environment says here."""
 
 
 def replay(header: Header, episodes: Iterable[Logged], where: Where, done: Replayed) -> Iterator[Difference]:
@@ -116,6 +118,10 @@ def _compare_identity(split: str, record: EnvRecord, envs: GroupVectorEnv) -> It
         expected, got = getattr(record, name), found.get(name)
         if expected != got:
             yield Difference(split, f"{name} of {record.id} as it is installed here", expected, got)
+
+
+def _best(ceiling: Callable[[Task], float], task: Task) -> float:
+    return call(f"the ceiling of task {task.id}", lambda: float(ceiling(task)), problem="cannot be computed")
 
 
 @dataclass
@@ -177,6 +183,9 @@ class _Table:
             return _differs(logged, None, f"{name} of {at[1]}", getattr(expected, name), getattr(task, name))
         self.done.tasks[logged.split] = tasks
         self.done.played.setdefault(logged.split, Counter())[task.id] += 1
+        ceiling = getattr(self.envs.prototype.unwrapped, "ceiling", None)
+        if ceiling is not None and (best := _best(ceiling, task)) < 1:
+            self.done.ceilings.setdefault(logged.split, {})[task.id] = best
         return None
 
     def _take_turn(self) -> Iterator[Difference]:

@@ -148,7 +148,7 @@ class Ranking:
             return ""
         return (
             f"{best.below:,} of {best.n:,} tasks cannot be solved whole: the best play reaches {percent(best.success)} "
-            f"success pooled, {percent(best.macro['success'])} macro, and a score of {number(best.score)}."
+            f"success pooled, {percent(best.macro.success)} macro, and a score of {number(best.score)}."
         )
 
 

@@ -1,7 +1,7 @@
 """Verifying rows and runs: their numbers from their logs, and their logs from environments played anew."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -9,10 +9,14 @@ from pathlib import Path
 from harness import protocol as protocols
 from harness.board import checks
 from harness.board.actions import Logged, read_log
-from harness.board.entry import Entry, read_entry
+from harness.board.entry import Ceiling, Entry, read_entry
 from harness.board.finished import read_finished
 from harness.board.replay import Replayed, Where, replay, seeds
+from harness.ceilings import ceilings
+from harness.runs import flat
+from seed_envs.cli.common import FAILED, OK, USAGE
 from seed_envs.errors import DataError
+from seed_envs.tasks import TaskSet
 
 MOST = 10
 """Differences that are told of a target; what else differs is counted."""
@@ -38,6 +42,11 @@ class Verdict:
         return not self.problems and not self.absent
 
 
+def exit_code(*, wrong: bool, absent: bool) -> int:
+    """Return how a command ends that has checked rows: what was read and is wrong outweighs what could not be read."""
+    return FAILED if wrong else USAGE if absent else OK
+
+
 def verify(target: Path, where: Where, progress: Progress = lambda done: None) -> Verdict:
     """Verify a row (a JSON file) or the folder of a run.
 
@@ -61,6 +70,7 @@ def _verify_row(path: Path, where: Where, progress: Progress) -> Verdict:
             if not verdict.problems:  # else they say already why the log cannot be read
                 raise
         _collect(verdict, _drawn(entry, done))
+        _collect(verdict, _ceilings(entry, done))
         verdict.replayed.episodes += done.episodes
         verdict.replayed.turns += done.turns
     return verdict
@@ -99,6 +109,36 @@ def _drawn(entry: Entry, done: Replayed) -> Iterator[str]:
                 task for task in sorted(expected | done.played[split]) if expected[task] != done.played[split][task]
             )
             yield f"split {split}: task {odd} was played {done.played[split][odd]} times; drawn: {expected[odd]}"
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A split as ``harness.ceilings`` takes it."""
+
+    name: str
+    tasks: TaskSet
+    ceilings: Mapping[str, float]
+    draws: Mapping[str, int]
+
+
+def _ceilings(entry: Entry, done: Replayed) -> Iterator[str]:
+    """Compare what the row says that the best play would reach with what the installed environment says."""
+    for split, tasks in done.tasks.items():
+        counts = {task: max(1, count // entry.protocol.attempts) for task, count in done.played[split].items()}
+        played = _Played(split, tasks.subset(counts), done.ceilings.get(split, {}), counts)
+        found = ceilings([played]).get(split)
+        stated = entry.environment.splits[split].ceiling
+        computed = None if found is None else Ceiling.model_validate({key: found[key] for key in Ceiling.model_fields})
+        if not _same(stated, computed):
+            said, here = (best.model_dump_json() if best else "none" for best in (stated, computed))
+            yield f"split {split}: the ceiling is {said}; by the environment as it is installed here: {here}"
+
+
+def _same(one: Ceiling | None, other: Ceiling | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    ours, theirs = flat(one.model_dump()), flat(other.model_dump())
+    return all(abs(ours[key] - theirs[key]) < 1e-9 for key in ours)
 
 
 def _collect(verdict: Verdict, found: Iterable[object]) -> None:

@@ -14,6 +14,7 @@ from harness.html.reading import RunFiles
 from harness.runs import IMAGES, RECORDS
 from harness.summary import Row
 from seed_agent.trajectory import OUTCOMES
+from seed_envs.visible import HIDDEN
 
 T = TypeVar("T")
 MAX_EPISODES = 5_000
@@ -37,7 +38,6 @@ COLUMNS = (
 )  # fmt: skip
 """The fields of an index row, by the names that the script gives them."""
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -71,7 +71,7 @@ def visible(text: str) -> str:
 
     Tabs and line ends stay; a carriage return before a line end goes.
     """
-    return _HIDDEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
+    return HIDDEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 def pack(run: RunFiles) -> Packed:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.protocol import FULL
-from harness.runs import RECORDS, RUN, SUMMARY, read_run
+from harness.runs import ANOTHER, RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row, merge, summarise_rows, to_bytes
 from seed_agent.trajectory import read_line
 from seed_envs.errors import ConfigError, DataError
@@ -54,7 +54,7 @@ def read(folder: Path) -> RunFiles:
         ConfigError: when there is no run.
         DataError: naming the file or line that cannot be read.
     """
-    state = read_run(folder) if folder.is_dir() else None
+    state = read_run(folder, ANOTHER) if folder.is_dir() else None
     if state is None:
         raise ConfigError(
             f"{folder} is no run: it holds no {RUN}; expected a folder that python -m harness.eval has written"

@@ -101,6 +101,16 @@ def read_training(folder: Path) -> TrainingFiles:
     )
 
 
+def last_evaluation(folder: Path, files: TrainingFiles) -> dict[str, Path]:
+    """Return the records of the newest evaluation of each split."""
+    newest = {}
+    for file in sorted(files.files):  # iteration_NNNNNN-SPLIT.jsonl
+        iteration, _, split = file.removeprefix("iteration_").removesuffix(".jsonl").partition("-")
+        if iteration.isdigit() and int(iteration) <= files.done:
+            newest[split] = folder / EVALS / file
+    return newest
+
+
 def _rows(content: bytes) -> tuple[dict[int, dict[str, Any]], bool, int]:
     """Return the rows by iteration, the later of two that have the same; whether the last is torn; how many others."""
     lines = content.split(b"\n")

@@ -186,4 +186,4 @@ def save(figure: Any, out: Path) -> None:
     try:
         write_atomically(out, content.getvalue())
     except OSError as error:
-        raise WriteFailed(out, error) from None
+        raise WriteFailed(out, error, kept="") from None

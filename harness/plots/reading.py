@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.html.reading import read
-from harness.html.training_reading import EVALS, TrainingFiles, is_training, read_training
+from harness.html.training_reading import TrainingFiles, is_training, last_evaluation, read_training
 from harness.plots.look import in_order, label_of
 from harness.runs import RECORDS
 from harness.stats import Group
@@ -90,10 +90,16 @@ def groups_of(rows: Iterable[Row]) -> list[Group]:
 
 
 def named(text: str) -> tuple[str, Path]:
-    """Return the name, if any, and the folder of ``[NAME=]RUN``."""
+    """Return the name, if any, and the folder of ``[NAME=]RUN``.
+
+    Raises:
+        ConfigError: when one of the two is empty.
+    """
     name, equals, folder = text.partition("=")
+    if not text or (equals and not Path(text).exists() and not (name.strip() and folder)):
+        raise ConfigError(f"{text!r} names no run; expected RUN or NAME=RUN, the folder of a run")
     if equals and "/" not in name and not Path(text).exists():
-        return name, Path(folder)
+        return name.strip(), Path(folder)
     return "", Path(text)
 
 
@@ -217,16 +223,6 @@ def _evaluated(folder: Path, name: str) -> list[Result]:
     if not found:
         raise ConfigError(f"{folder} has no evaluation; evaluate its final model with python -m harness.eval")
     return found
-
-
-def last_evaluation(folder: Path, files: TrainingFiles) -> dict[str, Path]:
-    """Return the records of the newest evaluation of each split."""
-    newest = {}
-    for file in sorted(files.files):  # iteration_NNNNNN-SPLIT.jsonl
-        iteration, _, split = file.removeprefix("iteration_").removesuffix(".jsonl").partition("-")
-        if iteration.isdigit() and int(iteration) <= files.done:
-            newest[split] = folder / EVALS / file
-    return newest
 
 
 def _rows(episodes: Iterable[Episode]) -> tuple[Row, ...]:

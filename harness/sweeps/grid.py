@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from harness.config import slug
 from harness.protocol import FULL
+from harness.train import sft_setting
 from seed_agent.methods import METHODS
 from seed_agent.train.presets import MODELS, get_preset
 from seed_envs.errors import ConfigError, DataError, MissingDependency, UnknownName
@@ -17,6 +18,18 @@ ALL = "all"
 MODES = ("budget", "subset")
 LISTS = ("envs", "methods", "models", "fractions", "seeds", "splits", "settings", "plugins")
 """Entries of a grid that are lists; in a file one value may stand for itself."""
+_MAY_BE_EMPTY = ("settings", "plugins")
+_OWNED = {
+    "preset": "--envs, --models and --methods",
+    "env": "--envs",
+    "model": "--models NAME=FOLDER",
+    "method": "--methods",
+    "seed": "--seeds",
+    "fraction": "--fractions",
+    "fraction_mode": "--fraction-mode",
+    "milestones": "--fractions",
+}
+"""Settings of a training that the grid itself decides, and by what."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,37 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
         raise UnknownName("fraction mode", found["fraction_mode"], MODES)
     if ALL in found["methods"] and len(found["methods"]) > 1:
         raise ConfigError(f"--methods {ALL} already names every method; leave the others out")
-    return Grid(**found)
+    grid = Grid(**found)
+    _check_splits(grid.splits)
+    _check_settings(grid)
+    return grid
+
+
+def _check_splits(splits: Iterable[str]) -> None:
+    """Refuse to evaluate on what trainings learn from."""
+    for name in splits:
+        if name.endswith("train"):
+            raise ConfigError(f"splits names {name}, which trainings learn from; name splits of evaluation, or none")
+
+
+def _check_settings(grid: Grid) -> None:
+    """Refuse settings that are given twice, that the grid decides, or that no method of it has.
+
+    What stage 2 does not know is refused where its settings are made.
+    """
+    keys = [text.partition("=")[0] for text in grid.settings]
+    _distinct("settings", tuple(keys))
+    for key in keys:
+        if key in _OWNED:
+            raise ConfigError(f"{key}= cannot be set in a sweep: {_OWNED[key]} says it")
+    of_stage1 = [text for text in grid.settings if text.startswith("sft.")]
+    for text in of_stage1:
+        sft_setting(text)
+    if of_stage1 and not any(METHODS.get(name).init == "sft" for name in grid.method_names):
+        raise ConfigError(
+            f"{of_stage1[0]} is for stage 1, and none of the methods starts from it ({', '.join(grid.method_names)}); "
+            "leave it out"
+        )
 
 
 def _check_keys(found: Mapping[str, Any]) -> None:
@@ -151,6 +194,9 @@ def _check_keys(found: Mapping[str, Any]) -> None:
     for key, example in _NEEDED.items():
         if not found.get(key):
             raise ConfigError(f"a sweep needs --{key}, for example --{key} {example}")
+    for key in LISTS:
+        if found.get(key) in ([], ()) and key not in _MAY_BE_EMPTY:
+            raise ConfigError(f"{key} is an empty list; name something, or leave the entry out for its default")
 
 
 _NEEDED = {"envs": "alfworld", "methods": "grpo,seed", "models": "micro"}
@@ -165,7 +211,7 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else _yaml(path, text)
+        found = json.loads(text, object_pairs_hook=_mapping) if path.suffix == ".json" else _yaml(path, text)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; give a file with the grid, in YAML or JSON") from None
     except (ValueError, RecursionError) as error:
@@ -173,7 +219,35 @@ def read_file(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is no {path.suffix.lstrip('.') or 'YAML'} ({reason[:160]})") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise DataError(f"{path} holds no grid; expected entries such as 'methods: [grpo, seed]'")
+    for key, value in found.items():
+        _check_plain(path, key, value)
     return found
+
+
+def _mapping(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return a mapping of a file; the parsers would take the last of two values and say nothing.
+
+    Raises:
+        ValueError: when a key is there twice.
+    """
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the entry {key!r} is there twice; remove one")
+        found[key] = value
+    return found
+
+
+def _check_plain(path: Path, key: str, value: Any) -> None:
+    """Refuse values that are neither text, numbers nor made of them; YAML reads 2024-01-01 as a date."""
+    if isinstance(value, dict | list):
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check_plain(path, key, item)
+    elif value is not None and not isinstance(value, str | int | float):
+        raise DataError(
+            f"{path}: {key} holds a {type(value).__name__} ({value}); expected text, a number or a list; "
+            "put it in quotes if it is text"
+        )
 
 
 def _yaml(path: Path, text: str) -> Any:
@@ -183,9 +257,17 @@ def _yaml(path: Path, text: str) -> Any:
         raise MissingDependency(
             "pyyaml", extra="train", purpose=f"reading {path}", instead="or write it as JSON in a file named .json"
         ) from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Reads plain values; refuses an entry that is there twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            _mapping((key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, TypeError) as error:
         raise ValueError(str(error)) from None
 
 
@@ -235,8 +317,9 @@ def _seed(kind: str, text: str) -> int:
 
 
 def grid_json(grid: Grid) -> dict[str, Any]:
-    """Return a grid as a file holds it."""
-    return {field.name: _plain(getattr(grid, field.name)) for field in fields(Grid)}
+    """Return a grid as a file holds it; no splits are the default ones, and not an empty list."""
+    found = {field.name: _plain(getattr(grid, field.name)) for field in fields(Grid)}
+    return {**found, "splits": found["splits"] or None}
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,17 @@ from harness.protocol import FULL
 from harness.runs import SUMMARY
 from harness.sweeps.grid import Cell, Grid, cells_of
 from harness.sweeps.units import DONE, EVALUATION, TRAINING, Step, Unit, content_of, ordered
-from harness.train import evaluation_flags, preset_of
+from harness.train import evaluation_flags, preset_of, stage1_of
 from seed_agent.methods import METHODS, Method
 from seed_agent.skills.library import LIBRARIES
-from seed_agent.train.model import missing
-from seed_agent.train.plan import make_plan
+from seed_agent.train.model import elsewhere, lacking, missing
+from seed_agent.train.plan import check_stage1, make_plan
 from seed_agent.train.presets import get_preset
 from seed_agent.train.rollouts import language_of, method_of
 from seed_agent.train.settings import HOW, Settings
 from seed_envs.errors import ConfigError, SeedError
 from seed_envs.presets import get_preset as get_language
 from seed_envs.presets import preset_for
-
-STAGE1 = {"tasks": 180, "rollouts": 8}
-"""What stage 1 plays where a preset says nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,8 @@ class SweepPlan:
     left_out: Mapping[str, str]
     """Methods that do not fit an environment, and why; ``--methods all`` alone leaves any out."""
     notices: tuple[str, ...] = ()
+    lacking: str = ""
+    """Packages that the commands still to run need and this machine does not have, "" for none."""
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -76,7 +75,11 @@ def plan_sweep(grid: Grid, root: Path) -> SweepPlan:
         unit.check()
     for step in plan.steps:
         _check_kept(step)
-    return plan
+    if all(step.done for step in plan.steps):  # nothing needs the weights or the packages
+        return plan
+    named = filter(None, map(elsewhere, planner.models))
+    lacks = next(filter(None, map(lacking, planner.backends)), "")
+    return replace(plan, notices=(*plan.notices, *named), lacking=lacks)
 
 
 def _check_kept(step: Step) -> None:
@@ -95,6 +98,9 @@ class _Planner:
     root: Path
     shared: dict[str, Unit] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
+    models: dict[str, None] = field(default_factory=dict)
+    """Folders and names that were given, or are the presets'."""
+    backends: dict[str, None] = field(default_factory=dict)
     _checked: set[tuple[Any, ...]] = field(default_factory=set)
     _splits: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -134,6 +140,8 @@ class _Planner:
         for key in ("history", "max_prompt_tokens"):
             if getattr(settings, key) is not None:
                 raise ConfigError(f"{key}= cannot be set in a sweep: evaluation takes the language's; give language=")
+        if "split" in settings.env_args or settings.env_args.get("data", self.grid.data) != self.grid.data:
+            raise ConfigError("env_args= cannot set data or split in a sweep: --data and --splits say it")
         subset = cell.fraction if self.grid.fraction_mode == "subset" else None
         style = get_language(settings.language).style
         if style and METHODS.get(cell.method).prompt != "plain":
@@ -142,6 +150,7 @@ class _Planner:
         if METHODS.get(cell.method).trained and checked not in self._checked:
             make_plan(settings)
         self._checked.add(checked)
+        self.backends[settings.rollout_backend] = None
 
     def _known_start(self, settings: Settings, model: str) -> None:
         """Refuse a model that training from a base model would refuse."""
@@ -154,6 +163,7 @@ class _Planner:
         """Return the model that everything starts from, and the command that makes it where none is given."""
         named = cell.path or get_preset(f"{cell.env}/{cell.model}/{cell.method}").settings.model
         if named:
+            self.models[named] = None
             return named, ()
         name = f"{cell.env}/_base/{cell.model}"
         out = self.root / name / "run"
@@ -172,7 +182,11 @@ class _Planner:
         preset = preset_of(arguments)
         if not needs:
             self._known_start(preset.settings, base)
-        sft = {**STAGE1, "annotator": preset.settings.annotator, **preset.sft}
+        sft = stage1_of(preset)
+        checked = (cell.env, "stage 1", cell.model)
+        if checked not in self._checked:
+            check_stage1(preset.settings, **{key: sft[key] for key in ("tasks", "temperature", "annotator")})
+        self._checked.add(checked)
         given = {"stage1_episodes": sft["tasks"] * sft["rollouts"], "stage1_annotator": sft["annotator"]}
         config = {"settings": _identity(preset.settings), "stage1": sft}
         unit = self._share(name, "stage1", tuple(arguments), (out / "final" / DONE,), config, needs)

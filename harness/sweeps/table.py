@@ -43,7 +43,8 @@ def _cell(folder: Path, root: Path) -> dict[str, Any]:
     if not (evaluation / SUMMARY).exists():
         return row
     summary, run = read_json(evaluation / SUMMARY), read_json(evaluation / RUN)
-    splits = {name: _split(found) for name, found in summary["splits"].items()}
+    best = run.get("ceilings", {})
+    splits = {name: {**_split(found), "ceiling": _best(best.get(name))} for name, found in summary["splits"].items()}
     found = {
         "splits": splits,
         "errors": summary["errors"],
@@ -58,6 +59,13 @@ def _split(found: Mapping[str, Any]) -> dict[str, Any]:
     values = {average: {metric: found[average][metric] for metric in METRICS} for average in AVERAGES}
     about = {key: found[key] for key in ("n", "tasks_sha256")}
     return {**about, **values, "ci95": found["success"]["ci95"], "errors": found["errors"]["count"]}
+
+
+def _best(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what the best play would reach, by average and metric; None where that is everything."""
+    if found is None:
+        return None
+    return {"pooled": {key: found[key] for key in METRICS}, "macro": {key: found["macro"][key] for key in METRICS}}
 
 
 def rows_of(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +123,7 @@ def _split_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    means: dict[str, Any] = {"n": found[0]["n"]}
+    means: dict[str, Any] = {"n": found[0]["n"], "ceiling": found[0]["ceiling"]}  # of the same tasks in all
     for average in AVERAGES:
         for metric in METRICS:
             values = [one[average][metric] for one in found]
@@ -148,7 +156,10 @@ def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
             for metric in metrics
             for average in AVERAGES
         ]
-        table([*columns, "errors"], [_line(row, splits, metrics) for row in members])
+        lines = [_line(row, splits, metrics) for row in members]
+        if best := _ceiling_line(members, splits, metrics):
+            lines.append([*best, *[""] * (len(columns) + 1 - len(best))])
+        table([*columns, "errors"], lines)
         say()
     if any(row["evaluated"] and row["fraction"] is not None for row in rows):
         say("success, mean over training seeds [95 % t-interval]; of one seed [95 % interval over tasks], pooled alone")
@@ -171,6 +182,15 @@ def _line(row: Mapping[str, Any], splits: Sequence[str], metrics: Sequence[str])
         found = row["splits"].get(split)
         line += [_value(found[f"{a}/{m}"]) if found else "-" for m in metrics for a in AVERAGES]
     return [*line, str(row["errors"])]
+
+
+def _ceiling_line(rows: Sequence[Mapping[str, Any]], splits: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    """Return the row of what the best play would reach; nothing where that is everything."""
+    found = {name: row["splits"][name]["ceiling"] for row in rows for name in splits if name in row["splits"]}
+    if not any(found.values()):
+        return []
+    values = [found[name][a][m] if found.get(name) else 1.0 for name in splits for m in metrics for a in AVERAGES]
+    return ["(ceiling)", *[""] * 7, *map(percent, values)]
 
 
 def _value(found: Mapping[str, Any]) -> str:

@@ -3,7 +3,8 @@
 import contextlib
 import hashlib
 import importlib
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,15 @@ from seed_envs.errors import ConfigError, DataError, MissingDependency
 DTYPES = ("float32", "bfloat16", "float16")
 VISION_TYPES = ("qwen2_5_vl", "qwen2_vl")
 """Model types whose images this backend can place; other vision models are refused."""
+
+
+NEEDED = ("torch", "transformers", "accelerate")
+"""What training imports, all of the extra ``train``; playing needs the first two."""
+
+
+def absent(names: Iterable[str] = NEEDED) -> list[str]:
+    """Return those of ``names`` that are not installed; nothing is imported."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def load(module: str) -> Any:
@@ -27,6 +37,15 @@ def load(module: str) -> Any:
     except ModuleNotFoundError as error:
         package = (error.name or module).partition(".")[0]
         raise MissingDependency(package, extra="train", purpose="a local language model (hf:NAME_OR_PATH)") from None
+
+
+def load_for_training() -> None:
+    """Import what training needs beside the model's own.
+
+    Raises:
+        MissingDependency: naming the first package that is not installed.
+    """
+    load(next(iter(absent()), "accelerate"))  # which imports the others
 
 
 @dataclass(frozen=True, slots=True)

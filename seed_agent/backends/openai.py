@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 
 from seed_agent.backends.openai_wire import complaint, content, logprobs_agree, read_completion, retry_after, too_long
-from seed_agent.policy import Chat, Completion, Prompt, Sampling
+from seed_agent.policy import Chat, Completion, Message, Prompt, Sampling
 from seed_envs.errors import ConfigError
 from seed_envs.seeding import Draws
 from seed_envs.vector import Failure
@@ -33,6 +33,8 @@ OPTIONS = {"concurrency": "a whole number from 1 to 256", "timeout": "seconds ab
 
 _RETRIED = (429, 500, 502, 503, 504)
 _LONGEST_BACKOFF_S, _LONGEST_RETRY_AFTER_S = 30.0, 60.0
+_PROBE_S = 5.0
+"""Seconds that ``check_server`` tries again; a request that is under way may take as long once more."""
 _HINTS = {
     401: f"set the environment variable {KEY_VARIABLE}",
     403: f"check the environment variable {KEY_VARIABLE}",
@@ -108,6 +110,8 @@ class _Trouble:
     """Whether another attempt may succeed."""
     wait_s: float = 0.0
     """How long the server asks to wait first."""
+    waits: bool = False
+    """Whether there is a server and patience is all that it takes."""
 
 
 class OpenAIPolicy:
@@ -190,19 +194,46 @@ class OpenAIPolicy:
         """
         return _run(self._generate(list(zip(prompts, seeds, strict=True)), sampling))
 
-    async def _generate(self, requests: Sequence[tuple[Prompt, int]], sampling: Sampling) -> list[Completion | Failure]:
+    def check_server(self) -> None:
+        """Ask for one token, so that a run without a server that answers ends before its first episode.
+
+        Attempts are as a run's and end after a few seconds. A server that is there and slow, or busy, passes.
+
+        Raises:
+            ConfigError: when there is no server, or it refuses or cannot answer.
+        """
+        timeout_s = min(self.timeout_s, 2 * _PROBE_S)
+        quick = OpenAIPolicy(self.model, self.url, timeout_s=timeout_s, retries=self.retries, backoff_s=self.backoff_s)
+        trouble, tries = _run(quick._probe())
+        if trouble is None or trouble.waits:
+            return
+        hint = "; start a server there, such as vllm serve MODEL, or correct MODEL@URL" if trouble.again else ""
+        raise ConfigError(f"{self.name} does not answer: {self._endpoint}: {trouble.message}{tries}{hint}")
+
+    async def _probe(self) -> tuple[_Trouble | None, str]:
+        """Return what is wrong with the server, None for nothing, and how often it was tried."""
+        until, sampling = asyncio.get_running_loop().time() + _PROBE_S, Sampling(max_tokens=1)
+        body = self._body(Prompt((Message("user", "Say yes."),)), sampling, 0)
+        async with self._client(connect_s=_PROBE_S) as client:
+            answer, tries = await self._persist(client, body, sampling, 0, until=until)
+        return (answer if isinstance(answer, _Trouble) else None), tries
+
+    def _client(self, *, connect_s: float | None = None) -> httpx.AsyncClient:
         headers = {"Content-Type": "application/json"}
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
-        turnstile = asyncio.Semaphore(self.concurrency)
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
-        async with httpx.AsyncClient(
+        return httpx.AsyncClient(
             headers=headers,
-            timeout=None,  # the time-out of _post covers the whole attempt
+            timeout=httpx.Timeout(None, connect=connect_s),  # the time-out of _post covers the whole attempt
             limits=httpx.Limits(max_connections=self.concurrency),
             verify=_tls(),
             trust_env=not local,  # a proxy cannot reach this machine's own servers
-        ) as client:
+        )
+
+    async def _generate(self, requests: Sequence[tuple[Prompt, int]], sampling: Sampling) -> list[Completion | Failure]:
+        turnstile = asyncio.Semaphore(self.concurrency)
+        async with self._client() as client:
 
             async def one(prompt: Prompt, seed: int) -> Completion | Failure:
                 async with turnstile:
@@ -213,19 +244,34 @@ class OpenAIPolicy:
     async def _ask(
         self, client: httpx.AsyncClient, prompt: Prompt, sampling: Sampling, seed: int
     ) -> Completion | Failure:
-        """Try until there is a completion, the trouble is for good or the attempts are used up."""
+        """Return the completion of a prompt, or why there is none."""
         try:
             body = self._body(prompt, sampling, seed)
         except ConfigError as error:
             return Failure.of(error)
-        attempt = 0
+        answer, tries = await self._persist(client, body, sampling, seed)
+        if isinstance(answer, _Trouble):
+            return Failure(answer.type, f"{self._endpoint}: {answer.message}{tries}")
+        return answer
+
+    async def _persist(
+        self,
+        client: httpx.AsyncClient,
+        body: dict[str, Any],
+        sampling: Sampling,
+        seed: int,
+        *,
+        until: float = math.inf,
+    ) -> tuple[Completion | _Trouble, str]:
+        """Try until there is a completion, the trouble is for good, or attempts or time (``until``) are used up."""
+        attempt, clock = 0, asyncio.get_running_loop().time
         while isinstance(answer := await self._attempt(client, body, sampling), _Trouble):
             attempt += 1
-            if not answer.again or attempt > self.retries:
-                tries = f" after {attempt} attempts" if attempt > 1 else ""
-                return Failure(answer.type, f"{self._endpoint}: {answer.message}{tries}")
-            await asyncio.sleep(self._pause(seed, attempt, answer.wait_s))
-        return answer
+            pause = self._pause(seed, attempt, answer.wait_s)
+            if not answer.again or attempt > self.retries or clock() + pause > until:
+                return answer, f" after {attempt} attempts" if attempt > 1 else ""
+            await asyncio.sleep(pause)
+        return answer, ""
 
     def _pause(self, seed: int, attempt: int, wait_s: float) -> float:
         """Return the seconds before a retry: doubling, spread by the seed, as long as the server asks."""
@@ -271,8 +317,8 @@ class OpenAIPolicy:
             async with asyncio.timeout(self.timeout_s):
                 return await client.post(self._endpoint, content=json.dumps(body))
         except TimeoutError:
-            return _Trouble("ServerTimeout", f"no answer within {self.timeout_s:g} s")
-        except httpx.ConnectError as error:
+            return _Trouble("ServerTimeout", f"no answer within {self.timeout_s:g} s", waits=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             return _Trouble("ServerUnreachable", self._line(f"cannot connect, is the server running? {error}"))
         except httpx.RequestError as error:
             return _Trouble("ConnectionLost", self._line(f"the connection broke: {type(error).__name__} {error}"))
@@ -281,7 +327,8 @@ class OpenAIPolicy:
         status = response.status_code
         message = self._line(f"HTTP {status}: {complaint(response.text)}")
         if status in _RETRIED:
-            return _Trouble("ServerError", message, wait_s=retry_after(response.headers.get("Retry-After", "")))
+            wait_s = retry_after(response.headers.get("Retry-After", ""))
+            return _Trouble("ServerError", message, wait_s=wait_s, waits=status == 429)
         if status in (400, 413, 422) and too_long(response.text):
             return _Trouble("PromptTooLong", message, again=False)
         hint = f"; {_HINTS[status]}" if status in _HINTS else ""

@@ -1,11 +1,10 @@
 """Who plays in a training run: the model itself, or its copy on vLLM. Importing this needs no torch."""
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from seed_agent.backends.hf_load import source_of
 from seed_agent.backends.vllm import VLLMPolicy
-from seed_agent.backends.vllm_engine import EngineOptions, missing, start
+from seed_agent.backends.vllm_engine import EngineOptions, start
 from seed_agent.methods import METHODS
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError
@@ -20,7 +19,6 @@ def check_backend(settings: Settings) -> None:
 
     Raises:
         ConfigError: naming the setting.
-        MissingDependency: when vLLM is not installed.
     """
     if settings.rollout_backend != "vllm":
         return
@@ -31,8 +29,6 @@ def check_backend(settings: Settings) -> None:
             f"old=sampled needs the whole distribution's log-probabilities, which vLLM does not give at "
             f"top_p={settings.top_p:g}; give old=rescored, top_p=1 or rollout_backend=hf"
         )
-    if importlib.util.find_spec("vllm") is None:
-        raise missing()
 
 
 def copy_on_vllm(settings: Settings, policy: "HFPolicy") -> VLLMPolicy | None:

@@ -177,7 +177,7 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
     loaded = load_model(str(folder), Placement("cpu", "float32", "tiny models are built on the CPU"))
     kind = get_preset(base.language).kind
-    loaded.tokenizer.add_tokens([*tags_of(kind), *codes_of(kind)])
+    loaded.tokenizer.add_tokens([*tags_of(kind), *(f"[{code}]" for code in codes_of(kind))])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loaded.model.resize_token_embeddings(len(loaded.tokenizer), mean_resizing=False)

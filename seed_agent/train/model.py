@@ -1,14 +1,16 @@
 """The model of a run: loaded as the settings say, and what it must have been before."""
 
+from pathlib import Path
 from typing import Literal
 
 from seed_agent.backends.hf import HFPolicy, make
-from seed_agent.backends.hf_load import load
+from seed_agent.backends.hf_load import NEEDED, absent, load_for_training, source_of
+from seed_agent.backends.vllm_engine import missing as missing_vllm
 from seed_agent.methods import METHODS
 from seed_agent.train.actor import check_backend
 from seed_agent.train.checkpoint import stage_of
 from seed_agent.train.settings import Settings
-from seed_envs.errors import ConfigError
+from seed_envs.errors import ConfigError, installs
 
 Start = Literal["base", "sft"]
 
@@ -23,12 +25,14 @@ def load_policy(settings: Settings, *, start: Start | None = None) -> HFPolicy:
     Raises:
         ConfigError: when no model is named or it is not what the method starts from.
         DataError: when there is no such model.
-        MissingDependency: when torch, transformers or accelerate is not installed.
+        MissingDependency: when vLLM is asked for, or torch, transformers or accelerate, and not installed.
     """
-    if start is not None and settings.rollout_backend != "hf":
-        raise ConfigError(f"stage 1 plays on transformers; leave out rollout_backend={settings.rollout_backend}")
     check_backend(settings)
-    load("accelerate")
+    if start is not None:
+        check_stage1_backend(settings)
+    if settings.rollout_backend == "vllm" and absent(["vllm"]):
+        raise missing_vllm()
+    load_for_training()
     needs = missing(settings, start=start)
     if needs:
         raise ConfigError(needs)
@@ -37,6 +41,36 @@ def load_policy(settings: Settings, *, start: Start | None = None) -> HFPolicy:
     if settings.dtype == "float64":
         policy.model.double()
     return policy
+
+
+def check_stage1_backend(settings: Settings) -> None:
+    """Refuse to play stage 1 on anything but transformers.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if settings.rollout_backend != "hf":
+        raise ConfigError(f"stage 1 plays on transformers; leave out rollout_backend={settings.rollout_backend}")
+
+
+def lacking(backend: str = "hf") -> str:
+    """Say which packages this machine lacks to train and to play by ``backend`` (hf or vllm), "" for none."""
+    names = absent([*NEEDED, *(["vllm"] if backend == "vllm" else [])])
+    if not names:
+        return ""
+    extra = "vllm" if "vllm" in names else "train"
+    return f"not installed here: {', '.join(names)}; a run needs the extra '{extra}': {installs(extra)}"
+
+
+def elsewhere(model: str) -> str:
+    """Say that a model is no folder here but a name, "" for a folder.
+
+    Raises:
+        DataError: when it is a path and there is no model.
+    """
+    if Path(source_of(model)).is_dir():
+        return ""
+    return f"there is no folder {model} here; it is taken for a name on the Hugging Face hub"
 
 
 def missing(settings: Settings, *, start: Start | None = None) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seed_agent.methods import Method
+from seed_agent.methods import METHODS, Method
 from seed_agent.skills.annotators import ANNOTATORS
 from seed_agent.skills.library import LIBRARIES
 from seed_agent.train.actor import check_backend
-from seed_agent.train.model import missing
+from seed_agent.train.model import check_stage1_backend, missing
 from seed_agent.train.rollouts import Stage, language_of, method_of, pool_of
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError
@@ -85,6 +85,29 @@ def make_plan(settings: Settings, *, parameters: float | None = None) -> Plan:
         memory_gib=_memory(settings, method, parameters),
         needs=missing(settings),
     )
+
+
+def check_stage1(settings: Settings, *, tasks: int, temperature: float, annotator: str) -> None:
+    """Refuse what stage 1 would refuse before its first episode; no weights are read.
+
+    Args:
+        settings: Of the run.
+        tasks: Training tasks it plays.
+        temperature: Of play.
+        annotator: Who writes the skills.
+
+    Raises:
+        SeedError: when it cannot be run as asked.
+    """
+    _check_language(settings)
+    check_stage1_backend(settings)
+    ANNOTATORS.get(annotator.partition(":")[0])
+    language_of(settings, METHODS.get("vanilla"), temperature=temperature)
+    stage = Stage(settings, "train", 1)
+    try:
+        stage.tasks.sample(tasks, seed=settings.seed)
+    finally:
+        stage.close()
 
 
 def _check_language(settings: Settings) -> None:

@@ -121,7 +121,7 @@ ENVS = {
             "language": f"{SEED_CODE}: 15 turns, history 2, prompts of 4096 and replies of 512 tokens",
             "reward": f"{SEED_CODE}: 10 for a score of 1, else 0",
             "adv_std": f"{SEED_CODE} (mean_norm, for WebShop alone); the paper's formula divides by the std",
-            "eval_limit": "SEED, table 3: 128 test goals; which ones, this project draws by the seed",
+            "eval_limit": "SEED, table 3: 128 test goals; which ones, this project draws once",
         },
         SEED_CODE,
     ),

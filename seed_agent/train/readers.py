@@ -6,6 +6,7 @@ meant; about a question it knows which passages to look up, as they are named on
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import dropwhile
 
 from seed_agent.policy import Situation
 from seed_agent.trajectory import Turn
@@ -27,6 +28,8 @@ _CEILING = re.compile(r"price lower than ([\d.]+)")
 _OPENING = frozenset("i need am looking can you find me want buy please show must should would like".split())
 _QUERY = 8
 """Words of a search at most; the product comes first in a wish, its options last."""
+_TITLE = 16
+"""Words of a title that a compact page shows."""
 _COMMON = frozenset("a and be for has in is it of one or size that the to which with".split())
 
 _DOCUMENT = re.compile(r'^doc \d+: "([^\n]*)"\n([^\n]*)$', re.MULTILINE)
@@ -52,8 +55,7 @@ def read_shop(situation: Situation, plan: Sequence[str], draws: Draws, err: bool
     products = list(_products(situation.observation["text"], offered))
     if products:
         asin, title, _ = max(products, key=lambda product: _fit(product, wanted))
-        fitting = [word for word in _words(title) if word in _words(wanted)]
-        return " ".join(fitting) or "take this", click(asin)
+        return f"{_told(title, wanted)}[{asin}]", click(asin)
     if click("buy now") not in offered:  # a description, or nothing found
         back = "< prev" if click("< prev") in offered else "back to search"
         return "go back", click(back)
@@ -74,6 +76,12 @@ def _fit(product: tuple[str, str, str], wanted: str) -> tuple[bool, int]:
     ceiling, price = _CEILING.search(wanted), _PRICE.search(product[2])
     cheap = not ceiling or not price or float(price[1].replace(",", "")) <= float(ceiling[1])
     return cheap, len(set(_words(product[1])) & set(_words(wanted)))
+
+
+def _told(title: str, wanted: str) -> str:
+    """Return a title as its page shows it, from the first wanted word on."""
+    told, words = title.split()[:_TITLE], _words(wanted)
+    return " ".join(dropwhile(lambda word: not set(_words(word)) & set(words), told))
 
 
 def _words(text: str) -> list[str]:
@@ -137,7 +145,7 @@ def _quote(question: str, target: str, shown: dict[str, str], turns: Sequence[Tu
 
 
 def codes_of(kind: str) -> tuple[str, ...]:
-    """Return names of letters without a meaning; each is a token, since a small model cannot copy it letter by letter.
+    """Return names of letters without a meaning; in brackets each is a token: a small model cannot copy its letters.
 
     They are the codes of all products in the embedded shop, which every split sells.
     """

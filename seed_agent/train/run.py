@@ -351,7 +351,7 @@ def evaluate(settings: Settings, policy: Policy, trainer: Trainer, split: str) -
     try:
         tasks = stage.tasks
         if settings.eval_limit is not None:
-            tasks = tasks.limit(settings.eval_limit, seed=settings.seed)
+            tasks = tasks.limit(settings.eval_limit, seed=0)  # the same for all seeds of training
         shown = trainer.skills.library if trainer.method.test_skill else None
         requests = [Request(task, 0, settings.seed) for task in tasks]
         with trainer.precision():

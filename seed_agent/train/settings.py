@@ -110,6 +110,7 @@ class Settings(BaseModel):
     """Iterations between evaluations; 0 for none but before the first and after the last."""
     eval_splits: tuple[str, ...] = ("valid_seen",)
     eval_limit: int | None = Field(default=128, ge=1)
+    """Tasks of a split that are drawn, the same for every seed; None for all."""
     eval_temperature: float = Field(default=0.4, ge=0)
     save_every: int = Field(default=10, ge=1)
     milestones: tuple[int, ...] = ()

@@ -4,6 +4,7 @@ Everything is drawn from sha256 counters, so a scene depends on its number and a
 split, its position and the goals taken before it, and on nothing of the machine.
 """
 
+import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -278,6 +279,7 @@ def manifest_rows(scenes: Iterable[Scene], tasks: Iterable[HouseTask]) -> list[T
 
 def main() -> int:
     """Rewrite the embedded store and its manifest."""
+    argparse.ArgumentParser(prog="python -m seed_envs.alfworld.generator", description=__doc__).parse_args()
     scenes, tasks = generate()
     write_store(STORE, scenes, tasks)
     manifest = paths.manifest_path(NAME)

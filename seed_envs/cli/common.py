@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from seed_envs.cli import catalogue
 from seed_envs.cli.foreign import exit_call, mend_streams
 from seed_envs.errors import ConfigError, SeedError
 from seed_envs.vector import EnvMaker
+from seed_envs.visible import escaped, escaped_json
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -104,23 +101,26 @@ def one_line(error: BaseException) -> str:
 
 
 def note(text: str) -> None:
-    """Write a line to stderr: progress and errors, never results; that it cannot be is no error."""
+    """Write a line to stderr: progress and errors, never results; that it cannot be is no error.
+
+    Control characters, of names in records for instance, are written as escapes: they command no terminal.
+    """
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(escaped(text) + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         _discard(sys.stderr)
 
 
 def say(text: str = "") -> None:
-    """Write a line to stdout: results only."""
-    sys.stdout.write(text + "\n")
+    """Write a line to stdout: results only, control characters as ``note`` writes them."""
+    sys.stdout.write(escaped(text) + "\n")
 
 
 def say_json(value: object) -> None:
     """Write a result as JSON to stdout, in ASCII where stdout cannot take every character."""
     utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-    say(json.dumps(value, indent=2, ensure_ascii=not utf8))
+    say(escaped_json(json.dumps(value, indent=2, ensure_ascii=not utf8)))
 
 
 class Parser(argparse.ArgumentParser):
@@ -157,13 +157,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, keep: Sequen
     In a pipe the table is plain: no frame, no colour, one line per row, as wide as it needs.
     Line breaks in a cell are kept in a terminal and become blanks in a pipe.
     """
-    rows = [list(row) for row in rows]
+    rows = [list(map(escaped, row)) for row in rows]
     if not sys.stdout.isatty():
         lines = [list(columns), *([cell.replace("\n", " ") for cell in row] for row in rows)]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         for line in lines:
             say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
+    from rich.console import Console  # a tenth of a second at every start, and a pipe needs none of it
+    from rich.table import Table
+    from rich.text import Text
+
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         shown.add_column(column, no_wrap=i in keep, overflow="ignore" if i in keep else "fold")
@@ -172,6 +176,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, keep: Sequen
     kept = sum(max(len(line) for row in [columns, *rows] for line in row[i].split("\n")) + 2 for i in keep)
     needed = kept + 20 * (len(columns) - len(keep))
     Console(file=sys.stdout, width=max(shutil.get_terminal_size().columns, needed)).print(shown, crop=False)
+
+
+def names(values: Sequence[str], flag: str) -> tuple[str, ...]:
+    """Return the names that a flag was given, as comma lists or repeated, each once.
+
+    Raises:
+        ConfigError: when one of them is empty.
+    """
+    found = [name.strip() for value in values for name in value.split(",")]
+    if not all(found):
+        raise ConfigError(f"{flag} has an empty name; expected names separated by commas")
+    return tuple(dict.fromkeys(found))
 
 
 def add_plugins(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
 from seed_envs.cli.common import note
 
 EVERY_S = 10.0
@@ -20,6 +17,9 @@ def progress() -> Iterator[Callable[[str, int, int | None, str], None]]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -5,6 +5,7 @@ kept when its text does not hold its answer and when the searches of its plan fi
 among the passages that an agent would be shown.
 """
 
+import argparse
 from collections.abc import Iterator
 
 from seed_envs.errors import DataError
@@ -88,4 +89,5 @@ def _searchable(question: Question) -> bool:
 _PASSAGES = encyclopedia()
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m seed_envs.searchqa.manifest", description=__doc__).parse_args()
     write_manifest(manifest_path(NAME), build(), title="SearchQA questions: id, split, category, sha256 of the content")

@@ -4,6 +4,7 @@ Each split takes seeds upwards from a start of its own and keeps a room when its
 lacks one and no equal room, turned or mirrored, was kept before in any split.
 """
 
+import argparse
 from collections import Counter
 from collections.abc import Iterator
 
@@ -52,4 +53,5 @@ def _choose(split: str, seed: int, side: int, boxes: int, count: int, kept: set[
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m seed_envs.sokoban.manifest", description=__doc__).parse_args()
     write_manifest(manifest_path(NAME), build(), title="Sokoban rooms: id, split, category, sha256 of the rows")

@@ -4,6 +4,7 @@ A task is one goal of one product. No product is in two splits, and no two tasks
 thing: the same query, attributes and options.
 """
 
+import argparse
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -115,5 +116,6 @@ def _value(option: str | tuple[str, str]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m seed_envs.webshop.manifests", description=__doc__).parse_args()
     title = "Goals of the embedded WebShop catalogue: id, split, category, sha256 of the goal"
     write_manifest(paths.manifest_path(EMBEDDED), build(), title=title)
