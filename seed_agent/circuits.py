@@ -20,8 +20,10 @@ HEAD = 64
 THETA = 1e6
 """Base of the rotary frequencies: the slow half of a head's pairs hardly turns within a prompt."""
 
-_CONSTANT, _PREVIOUS, _MATCH = 0.054, 2.2, 2.6
-_CARRY, _COPY, _QUIET = 0.02, 0.05, 0.1
+_LOUD = 5
+"""Times the usual size of embeddings; below it, what is copied would hardly show in the predictions."""
+_CONSTANT, _PREVIOUS, _MATCH = 0.27, 2.2, 2.6
+_CARRY, _COPY, _QUIET = 0.1, 0.5, 0.1
 _FAST = 6
 """Pairs of dimensions that tell neighbours apart."""
 
@@ -51,6 +53,7 @@ def wire_copying(model: Any, *, seed: int = 0) -> None:
     basis = torch.linalg.qr(drawn)[0]  # orthonormal directions of the token's identity
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
+        embedding *= _LOUD
         embedding[:, 0] = _CONSTANT
         embedding[:, before] *= _QUIET
         first, second = (layer.self_attn for layer in model.model.layers[:2])

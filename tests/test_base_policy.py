@@ -91,27 +91,23 @@ def test_every_kind_of_example_is_there_and_says_what_it_should(demos: Demos) ->
         assert not isinstance(parse_skill(example.reply), ParseFailure)
 
 
-def test_the_actions_shown_are_listed_in_the_prompt_or_reach_for_what_is_not_there(demos: Demos) -> None:
-    vain = 0
+def test_the_actions_shown_are_listed_in_the_prompt(demos: Demos) -> None:
     for example in demos.examples:
         if example.kind == "play":
             action = example.reply.partition("<action>")[2].removesuffix("</action>").split()
-            listed = example.chat[0].text.partition("\ngo to: ")[2]
-            if not all(word in listed for word in action if word not in ("go", "to", "take", "from")):
-                assert action[0] == "take", action
-                assert "try something" in example.reply, "only ever as a slip"
-                vain += 1
-    assert vain
+            listed = example.chat[0].text.partition("\ngo to ")[2]
+            assert all(word in listed for word in action if word not in ("go", "to", "take", "from")), action
 
 
 @pytest.mark.parametrize(
     ("plan", "drawn", "thought"),
     [
-        (["go to drawer 1", "open drawer 1", "take mug 2 from drawer 1", "go to desk 1"], False, "find mug"),
+        (["go to drawer 1", "open drawer 1", "take mug 2 from drawer 1", "go to desk 1"], False, "find mug elsewhere"),
         (["go to desk 1", "move mug 2 to desk 1"], False, "bring mug to desk"),
         (["go to fridge 1", "cool mug 2 with fridge 1", "go to desk 1"], False, "cool mug"),
-        (["use desklamp 1"], False, "use desklamp"),
-        (["take mug 2 from drawer 1", "go to desk 1"], False, "see mug"),
+        (["use desklamp 1"], False, "use desklamp 1"),
+        (["go to desk 1", "use desklamp 1"], False, "use desklamp elsewhere"),
+        (["take mug 2 from drawer 1", "go to desk 1"], False, "find mug 2"),
         (["take mug 2 from drawer 1"], True, "try something"),
         ([], False, "go on"),
     ],

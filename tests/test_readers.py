@@ -168,7 +168,8 @@ def test_a_small_base_is_built_with_tokens_for_tags_and_codes(kind: str, tmp_pat
     policy = make(str(tmp_path / "base"))
     for text in (*tags_of(kind), *(f"[{code}]" for code in codes_of(kind)[::100])):
         assert len(policy.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
-    reply = "<think> a</think>" + write_block(f"click[{codes_of('webshop')[0]}]" if kind == "webshop" else "search[two]", kind)
+    action = f"click[{codes_of(kind)[0]}]" if codes_of(kind) else "search[two]"
+    reply = f"<think> a</think>{write_block(action, kind)}"
     assert policy.tokenizer.decode(policy.tokenizer(reply, add_special_tokens=False)["input_ids"]) == reply
 
 

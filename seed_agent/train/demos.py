@@ -57,13 +57,13 @@ def think_household(plan: Sequence[str], drawn: bool, scene: str) -> str:
     """Say what the next deed of the plan is for, never where a thing is that was not seen."""
     if drawn:
         return "try something"
-    if plan and plan[0].startswith("take "):
-        return f"see {plan[0].split()[1]}"
     for action in plan:
         words = action.split()
         if words[0] in _PURPOSE:
-            text = _PURPOSE[words[0]]
-            return text.replace("{1}", words[1]).replace("{-2}", words[-2])
+            text = _PURPOSE[words[0]].replace("{1}", words[1]).replace("{-2}", words[-2])
+            if words[0] not in ("take", "use"):
+                return text
+            return f"{text} {words[2]}" if action is plan[0] else f"{text} elsewhere"
     return "go on"
 
 
@@ -88,13 +88,12 @@ SCENES = {"sokoban": "board"}
 class Demonstrator:
     """Follows the environment's plan, except for a share of actions drawn at random, and says why."""
 
-    def __init__(self, player: ChatPlayer, noise: float, search: float = 0.0, vain: float = 0.0) -> None:
+    def __init__(self, player: ChatPlayer, noise: float, search: float = 0.0) -> None:
         """Speak through ``player``'s prompts.
 
         Take a random action with probability ``noise``. Where the plan goes for a thing that was not
         seen, look somewhere else first with probability ``search``: a player who always finds at
-        once teaches that things are wherever one goes. ``vain`` is the share of random actions that
-        reach for what is wanted where it is not.
+        once teaches that things are wherever one goes.
 
         Raises:
             UnknownName: when there are no thoughts for the player's kind of environment.
@@ -102,7 +101,7 @@ class Demonstrator:
         kind = player.language.preset.kind
         if kind not in THINKERS and kind not in READERS:
             raise UnknownName("kind of demonstration", kind, [*THINKERS, *READERS])
-        self.player, self.noise, self.search, self.vain = player, noise, search, vain
+        self.player, self.noise, self.search = player, noise, search
         self.thinker, self.scene = THINKERS.get(kind, think_household), SCENES.get(kind)
         self.reader = READERS.get(kind)
         self.name = f"scripted:demonstrator:{noise:g}"
@@ -127,8 +126,6 @@ class Demonstrator:
         hidden = self.player.language.preset.hidden_actions
         offered = [a for a in situation.info["admissible_actions"] or [] if a not in hidden and a[:8] != "examine "]
         action = draws.choice(offered) if drawn else known[0]
-        if drawn and self.vain and draws.chance(self.vain):
-            action = _vain(known, situation) or action
         if not drawn and self.search and _is_search(known) and draws.chance(self.search):
             action = draws.choice(_places(situation, offered) or offered)
         return self._decision(situation, self.thinker(known, drawn, scene), action)
@@ -137,13 +134,6 @@ class Demonstrator:
         prompt = self.player.render(situation, min(self.player.language.preset.history, len(situation.turns)))
         reply = f"<think>{thought}</think>{write_block(action, self.player.language.preset.kind)}"
         return Decision(reply=reply, action=action, stop_reason="scripted", prompt=prompt)
-
-
-def _vain(plan: Sequence[str], situation: Situation) -> str:
-    """Return taking what is wanted where it is not: what a player that errs so does next has to be shown too."""
-    wanted = next((action.split() for action in plan[1:] if action.startswith("take ")), [])
-    places = [turn.action.split()[2:] for turn in situation.turns if turn.action.startswith("go to ")]
-    return f"take {wanted[1]} {wanted[2]} from {' '.join(places[-1])}" if wanted and places else ""
 
 
 def _is_search(plan: Sequence[str]) -> bool:
@@ -182,8 +172,6 @@ class Recipe:
     """Pairs of an episode and its analysis, in all."""
     analysis_chars: int
     """Characters of an analyzer's prompt at most; longer ones lose steps from the middle."""
-    vain: float = 0.0
-    """Share of those random actions that reach for what is wanted where it is not."""
     search: float = 0.0
     """Share of wrong places looked at in imperfect play before what is wanted is found."""
     tasks: int | None = None
@@ -216,7 +204,7 @@ def gather(stage: Stage, language: Language, recipe: Recipe, *, seed: int) -> De
         requests = [Request(task, attempt, seed) for task in tasks for attempt in attempts]
         return _play(requests, player, stage, images)
 
-    imperfect = played(list(tasks), (recipe.noise, recipe.search, recipe.vain), range(recipe.imperfect))
+    imperfect = played(list(tasks), (recipe.noise, recipe.search), range(recipe.imperfect))
     chosen = Draws("skilled", seed).shuffled(list(tasks))[: recipe.skilled]
     faultless = played(chosen, (0.0,), [recipe.imperfect]) if chosen else []
     for name, found in (("imperfect", imperfect), ("faultless", faultless)):
