@@ -119,18 +119,18 @@ def load(path: Path, plan: RunPlan) -> Loaded:
                 row = Row.of(episode)
                 merge(found.rows, row)
             except (DataError, UnicodeDecodeError) as error:
-                raise DataError(f"{path}:{number}: {_advised(str(error))}") from None
+                raise DataError(f"{path}:{number}: {advised(str(error))}") from None
             if row.failed_to_finish:
                 found.broke[row.key] += 1
             found.size += len(line)
     return found
 
 
-def _advised(message: str) -> str:
-    """Return ``message`` with what to do about it, unless it says so itself."""
+def advised(message: str, otherwise: str = "start over with --fresh") -> str:
+    """Return what is wrong with a line of records and what to do about it: once, and no loss where an update helps."""
     if "pip install" in message:
         return message
-    return f"{message.partition('; remove')[0]}; remove the line or start over with --fresh"
+    return f"{message.partition('; remove')[0]}; remove the line or {otherwise}"
 
 
 def _with_last(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:

@@ -190,6 +190,11 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment's arguments without split and kind of data: manifests say those, whoever left a default."""
+    return {key: value for key, value in kwargs.items() if key not in ("split", "data")}
+
+
 def _short(value: object) -> str:
     text = canonical(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

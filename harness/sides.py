@@ -14,7 +14,7 @@ from harness.board.lineage import lineage, training
 from harness.html.training_reading import FINAL, is_training, last_evaluation, read_training
 from harness.paired import Array
 from harness.protocol import FULL
-from harness.runs import once
+from harness.runs import arguments, once
 from harness.summary import Row, merge, read_records, summarise_rows
 from seed_envs.errors import ConfigError, DataError, UnknownName
 from seed_envs.seeding import canonical
@@ -52,7 +52,7 @@ class Played:
         env, of = self.summary["env"], self.summary["splits"][split]
         return {
             "environment version": env["version"],
-            "environment arguments": env["kwargs"],
+            "environment arguments": arguments(env["kwargs"]),
             "turn limit": env["max_turns"],
             "data": env["data_sha256"],
             "protocol": self.protocol,

@@ -245,8 +245,10 @@ def test_the_last_evaluation_of_training_runs_is_compared(run):
         ("grpo", ["0", "1"], 10.5 / 40),
         ("sdar", ["0", "1"], 30.5 / 40),
     ]
-    make(Path("eval"), set(range(5)), policy="random")
-    assert run("g0", "eval")[0] == 0  # the same tasks, turn limit and protocol
+    played = [episode(i, policy="random") for i in range(40)]
+    for name, kwargs in (("eval", {"split": "seen"}), ("said", {"split": "seen", "data": "embedded"})):
+        make(Path(name), set(), policy="random", episodes=changed(played, kwargs=kwargs))
+        assert run("g0", name)[0] == 0, name  # the same tasks, turn limit and protocol; harness.eval names its data
 
 
 def test_training_runs_that_cannot_be_compared(run):

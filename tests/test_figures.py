@@ -282,6 +282,15 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path: Path, cell: Cell, capsys: An
     one, other = cell("seed", attempts(3)), cell("grpo", attempts(3))
     changed = [e.model_copy(update={"env": e.env.model_copy(update={"manifest_sha256": "x"})}) for e in attempts(3)]
     write_run(Path(other), changed)
+    longer = [e.model_copy(update={"env": e.env.model_copy(update={"max_turns": 50})}) for e in attempts(3)]
+    harder = [e.model_copy(update={"env": e.env.model_copy(update={"kwargs": {"size": 9}})}) for e in attempts(3)]
+    stated = [
+        e.model_copy(update={"env": e.env.model_copy(update={"kwargs": {"data": "embedded"}})}) for e in attempts(3)
+    ]
+    same, other_size = cell("opid", stated), cell("react", harder)
+    fewer, slower = cell("opsd", attempts(3, 19)), cell("rlsd", longer)
+    edited = cell("sdar", attempts(3))
+    (Path(edited) / "summary.json").write_text("{}")
     out = ["--out", str(tmp_path / "x.svg")]
     for given, said in [
         (["training", run], "give a file to draw, such as --out training.svg or --out training.png"),
@@ -294,7 +303,11 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path: Path, cell: Cell, capsys: An
         (["overview", str(tmp_path / "none"), *out], "is no run"),
         (["overview", half, *out], "is not finished: 40 of 42 episodes are there"),
         (["overview", run, *out], "has no evaluation"),
-        (["overview", one, other, *out], "played other tasks of toy/Room-v0 seen"),
+        (["overview", one, other, *out], "not played alike on toy/Room-v0 seen: they differ in manifest; name"),
+        (["overview", one, fewer, *out], "not played alike on toy/Room-v0 seen: they differ in tasks; name"),
+        (["overview", one, other_size, *out], "they differ in arguments; name"),
+        (["types", one, slower, *out], "they differ in turn limit; name runs of the same tasks under the same rules"),
+        (["overview", edited, *out], "summary.json is not what trajectories.jsonl gives; one of the two was changed"),
         (["fraction", one, *out], "takes at least 2 runs"),
         (["overview", f"={one}", *out], "names no run; expected RUN or NAME=RUN"),
         (["overview", "mine=", *out], "names no run; expected RUN or NAME=RUN"),
@@ -309,3 +322,4 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path: Path, cell: Cell, capsys: An
         assert said in err and err.count("\n") == 1, (given, err)
     assert not (tmp_path / "x.svg").exists()
     assert figures.main(["training", f"A={run}", f"B={twin}", *out]) == 0
+    assert figures.main(["overview", one, same, *out]) == 0  # the default, in words

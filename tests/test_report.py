@@ -386,7 +386,9 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, command):
     (run / "trajectories.jsonl").write_text("\n".join([lines[0], "{}", *lines[2:]]) + "\n")
     assert "trajectories.jsonl:2: not an episode record" in refused(run)
     (run / "trajectories.jsonl").write_text(f"{lines[0]}\n{lines[0]}\n")
-    assert "recorded twice" in refused(run)
+    assert refused(run).endswith("is recorded twice; remove the line or play the run again\n")
+    (run / "trajectories.jsonl").write_text(json.dumps({**json.loads(lines[0]), "schema_version": 99}) + "\n")
+    assert refused(run).endswith("pip install -U seed-suite (in a checkout: git pull)\n")
     state = json.loads((run / "run.json").read_bytes())
     del state["config"]["attempts"]
     (run / "run.json").write_text(json.dumps(state))

@@ -239,6 +239,13 @@ def test_an_interrupted_build_refuses_other_documents(tmp_path: Path, monkeypatc
     assert build_index(documents, out).documents == 100
 
 
+@pytest.mark.parametrize("state", ["", "[]", "3", "{}", json.dumps({"key": f"{store.FORMAT} {store.ANALYZER}"})])
+def test_a_torn_note_of_an_interrupted_build_is_passed_over(state: str, tmp_path: Path) -> None:
+    (tmp_path / ".ix.partial").mkdir()
+    (tmp_path / ".ix.partial" / store.STATE).write_text(state)
+    assert build_index(DOCS, tmp_path / "ix").documents == len(DOCS)
+
+
 def test_a_failed_build_leaves_the_old_index(tmp_path: Path) -> None:
     build_index(["old"], tmp_path / "ix")
     with pytest.raises(DataError, match="1 ids for 2"):
@@ -251,6 +258,11 @@ def test_a_failed_build_leaves_the_old_index(tmp_path: Path) -> None:
 def _edit(folder: Path, **values: object) -> None:
     path = folder / store.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def _edit_files(folder: Path, **values: object) -> None:
+    files = json.loads((folder / store.MANIFEST).read_text())["files"]
+    _edit(folder, files={name: {**entry, **values} for name, entry in files.items()})
 
 
 def _flip(path: Path) -> None:
@@ -270,6 +282,10 @@ def _flip(path: Path) -> None:
         (lambda ix: _edit(ix, format=99), "has format 99, expected 1"),
         (lambda ix: _edit(ix, parameters={"k1": 1.2, "b": 0.75}), "has parameters"),
         (lambda ix: _edit(ix, surplus=1), "lacks entries or has unknown ones"),
+        (lambda ix: _edit(ix, documents="3"), "lacks entries or has unknown ones"),
+        (lambda ix: _edit_files(ix, dtype="garbage"), "lacks entries or has unknown ones"),
+        (lambda ix: _edit_files(ix, shape="x"), "lacks entries or has unknown ones"),
+        (lambda ix: _edit_files(ix, sha256=None), "lacks entries or has unknown ones"),
         (lambda ix: (ix / store.MANIFEST).write_text("{"), "is damaged"),
         (lambda ix: (ix / store.MANIFEST).write_text("[]"), "has kind None"),
         (lambda ix: (ix / store.MANIFEST).unlink(), "there is no search index in .* build search"),

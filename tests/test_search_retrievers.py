@@ -26,6 +26,7 @@ from seed_envs.search import (
     open_retriever,
     read_corpus,
     server,
+    store,
 )
 from seed_envs.search.http import HttpRetriever
 from seed_envs.search.passages import write_passages
@@ -119,6 +120,8 @@ def test_a_folder_opens_as_what_it_was_built_as(tmp_path: Path) -> None:
         (lambda ix: (ix / "retriever.json").write_text("no"), "is damaged"),
         (lambda ix: (ix / "passages" / "offsets.bin").write_bytes(b"\0" * 8), "damaged"),
         (lambda ix: write_passages(PASSAGES[:2], ix / "passages"), "has 2 passages, its card says 3"),
+        (lambda ix: _spoil(ix / "passages" / "passages.jsonl"), "are not what the index was made from"),
+        (lambda ix: _shift(ix / "passages" / "offsets.bin"), "are not what the index was made from"),
     ],
 )
 def test_a_damaged_folder_is_refused(spoil: Callable[[Path], object], message: str, tmp_path: Path) -> None:
@@ -126,6 +129,30 @@ def test_a_damaged_folder_is_refused(spoil: Callable[[Path], object], message: s
     spoil(tmp_path / "ix")
     with pytest.raises(DataError, match=message):
         open_retriever(tmp_path / "ix")
+
+
+def _spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"{", b"["))
+
+
+def _shift(path: Path) -> None:
+    """Let the second passage begin a character too early."""
+    data = bytearray(path.read_bytes())
+    data[8] -= 1
+    path.write_bytes(data)
+
+
+def test_large_passages_are_hashed_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand
+) -> None:
+    build_retriever(PASSAGES, tmp_path / "ix")
+    monkeypatch.setattr(store, "VERIFIED_BYTES", 0)
+    assert command("build", "search", "--out", "ix", "--check")[0] == 0
+    _spoil(tmp_path / "ix" / "passages" / "passages.jsonl")
+    with pytest.raises(DataError, match=r"passage 0 in .* is damaged"):
+        open_retriever(tmp_path / "ix").search(["capital of France"], 1)
+    code, out, err = command("build", "search", "--out", "ix", "--check")
+    assert (code, out, "are not what the index was made from" in err) == (2, "", True)
 
 
 def test_what_cannot_be_built_leaves_nothing(tmp_path: Path) -> None:
@@ -216,6 +243,9 @@ class StandHandler(BaseHTTPRequestHandler):
                 json.dumps({"result": [[{"document": document, "score": 1.5}] for _ in queries]}).encode(),
             )
         self.send_response(status)
+        if status == 307:  # in circles
+            self.server.replies.insert(0, (status, data))
+            self.send_header("Location", self.path)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -278,6 +308,8 @@ def test_it_tries_again(stand: Stand) -> None:
         (200, b'{"result": [[], []]}', "2 result lists for 1 queries"),
         (200, b'{"result": [[{"document": {"id": "1"}}]]}', "cannot be read"),
         (200, b'{"results": []}', "cannot be read"),
+        (200, b'{"result": [[{"text": "t", "score": 1' + b"0" * 400 + b"}]]}", "cannot be read"),
+        (307, b"", "cannot be asked: Exceeded maximum allowed redirects"),
     ],
 )
 def test_what_cannot_be_read_is_said_at_once(status: int, body: bytes, message: str, stand: Stand) -> None:
@@ -286,14 +318,15 @@ def test_what_cannot_be_read_is_said_at_once(status: int, body: bytes, message: 
     with pytest.raises(RetrievalError, match="search server") as raised:
         retriever.search(["a"], 1)
     assert message in str(raised.value)
-    assert len(stand.asked) == 1
+    assert len(stand.asked) == 1 or status == 307
     retriever.close()
 
 
 def test_nothing_found_and_plain_documents(stand: Stand) -> None:
     retriever = HttpRetriever(stand.url, dialect="verl_agent")
-    stand.replies = [(200, b'{"result": []}'), (200, b'{"result": [[]]}'), (200, b'{"result": [[{"text": "t"}]]}')]
-    assert [retriever.search(["a"], 1) for _ in range(3)] == [[[]], [[]], [[Passage("", "t")]]]
+    bodies = [b'{"result": []}', b'{"result": [[]]}', b'{"result": [[{"text": "t\\ud800"}]]}']
+    stand.replies = [(200, body) for body in bodies]
+    assert [retriever.search(["a"], 1) for _ in range(3)] == [[[]], [[]], [[Passage("", "t\ufffd")]]]
     retriever.close()
 
 
@@ -310,6 +343,11 @@ def test_a_server_that_is_away() -> None:
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
         HttpRetriever(url)
+
+
+def test_a_name_that_no_host_can_have() -> None:
+    with pytest.raises(RetrievalError, match=r"cannot be asked: .*label"):
+        HttpRetriever(f"http://{'a' * 300}", retries=1).search(["a"], 1)
 
 
 # --- server -----------------------------------------------------------------------------------------------------------

@@ -247,6 +247,7 @@ def test_servers_by_name(name: str, address: str, dialect: str) -> None:
         ({"retriever": "http://host#verl"}, UnknownName, "unknown search dialect 'verl'"),
         ({"retriever": "google"}, ConfigError, "'google' is no retriever; expected one of bm25, bm25:DIR"),
         ({"retriever": "dense"}, ConfigError, "expected one of"),
+        ({"retriever": "bm25:"}, ConfigError, "expected one of"),
         ({"retriever": "bm25:/no/such"}, DataError, "no search index in /no/such"),
         ({"data": "/no/such/folder"}, DataError, "python -m seed_envs fetch searchqa"),
     ],

@@ -131,6 +131,8 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (b'{"question": "q", "golden_answers": "x", "data_source": "a/b"}\n', "data_source 'a/b'"),
         (b'{"question": "q", "golden_answers": "x", "id": 1}\n' * 2, "the id 'nq/1' occurs twice"),
         (b"[" * 100_000 + b"\n", "expected JSON Lines"),
+        (b'{"question": "q", "golden_answers": "x", "id": "a\\tb"}\n', "has the id .*; expected one without tabs"),
+        (b"", "no questions of the split 'seen' in .*nq/test.jsonl; expected {'nq': 3610,"),
     ],
 )
 def test_torn_files(row: bytes, says: str, tmp_path: Path) -> None:
@@ -224,6 +226,11 @@ def test_the_command(mirror: StandIn, capsys: pytest.CaptureFixture[str], monkey
     assert "nq/test.jsonl  as nq/test.jsonl" in out and "wiki-18" not in out
 
 
-def test_doctor_without_data(tmp_path: Path) -> None:
-    (finding,) = health.doctor()
+def test_doctor_without_data_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = health.importlib.util.find_spec
+    monkeypatch.setattr(health.importlib.util, "find_spec", lambda name: None if name == "faiss" else real(name))
+    finding, *others = health.doctor()
     assert finding.status == "missing" and "fetch searchqa" in finding.remedy
+    (dense,) = (other for other in others if "dense" in other.subject)
+    assert (dense.status, dense.remedy) == ("missing", "pip install 'seed-suite[dense]'")
+    assert all(bool(other.remedy) == (other.status == "missing") for other in others)

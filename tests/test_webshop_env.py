@@ -125,6 +125,7 @@ def test_rendering() -> None:
         ({"tagger": "spacey"}, UnknownName, "did you mean spacy"),
         ({"render_mode": "rgb_array"}, UnknownName, "render mode"),
         ({"split_scheme": "verl_agent"}, ConfigError, "data='official'"),
+        ({"profile": "full-human"}, ConfigError, "profile='full-human' with data='official'"),
         ({"worker_seed": 7}, ConfigError, "needs split_scheme='verl_agent'"),
         ({"worker_seed": -1}, ConfigError, "expected an integer from 0"),
         ({"data": "official"}, DataError, "python -m seed_envs fetch webshop"),

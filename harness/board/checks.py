@@ -13,7 +13,7 @@ from harness.board.actions import Header, read_log, rows_of
 from harness.board.entry import ActionLog, Entry, Method, Run
 from harness.board.replay import seeds
 from harness.config import slug
-from harness.runs import flat
+from harness.runs import arguments, flat
 from harness.summary import Key, Row, summarise_rows, to_bytes
 from seed_agent.methods import METHODS
 from seed_agent.trajectory import EnvRecord
@@ -216,7 +216,7 @@ def _header(entry: Entry, run: Run, header: Header) -> Iterator[str]:
     for split, data in env.splits.items():
         own = data.model_dump(mode="json", include={"manifest", "manifest_sha256", "data_sha256"})
         logged = header.splits[split].model_dump(mode="json")
-        logged["kwargs"] = {key: value for key, value in logged["kwargs"].items() if key not in ("split", "data")}
+        logged["kwargs"] = arguments(logged["kwargs"])
         yield from _differences(f"environment.{split}", {**shared, **own}, logged)
 
 

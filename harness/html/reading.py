@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.protocol import FULL
+from harness.records import advised
 from harness.runs import ANOTHER, RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row, merge, summarise_rows, to_bytes
 from seed_agent.trajectory import read_line
@@ -118,7 +119,7 @@ def _read_records(path: Path) -> tuple[dict[Key, Row], dict[Key, int], bool]:
                 row = Row.of(read_line(line.decode()))
                 merge(rows, row)
             except (DataError, UnicodeDecodeError) as error:
-                raise DataError(f"{path}:{number}: {error}; remove the line or play the run again") from None
+                raise DataError(f"{path}:{number}: {advised(str(error), 'play the run again')}") from None
             offsets[row.key] = offset
             offset += len(line)
     return rows, offsets, False

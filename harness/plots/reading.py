@@ -10,7 +10,7 @@ from typing import Any
 from harness.html.reading import read
 from harness.html.training_reading import TrainingFiles, is_training, last_evaluation, read_training
 from harness.plots.look import in_order, label_of
-from harness.runs import RECORDS
+from harness.runs import RECORDS, SUMMARY, arguments
 from harness.stats import Group
 from harness.summary import Row, merge, read_records
 from seed_agent.trajectory import Episode
@@ -71,11 +71,18 @@ class Result:
         names = sorted({row.category for row in self.rows})
         return {name: [row for row in self.rows if row.category == name] for name in names}
 
-    @property
-    def manifest(self) -> tuple[str, str]:
-        """Environment version and hash of the manifest; results compare where both are equal."""
+    @cached_property
+    def setting(self) -> dict[str, Any]:
+        """What results of one panel have to share, as messages call it."""
         env = json.loads(self.rows[0].played)["env"]
-        return env["version"], env["manifest_sha256"]
+        return {
+            "version": env["version"],
+            "arguments": arguments(env["kwargs"]),
+            "turn limit": env["max_turns"],
+            "manifest": env["manifest_sha256"],
+            "data": env["data_sha256"],
+            "tasks": {row.key[1] for row in self.rows},
+        }
 
 
 def groups_of(rows: Iterable[Row]) -> list[Group]:
@@ -124,7 +131,7 @@ def results(runs: Sequence[str]) -> list[Result]:
     """Read evaluations, and the last evaluation of training runs.
 
     Raises:
-        SeedError: when a folder holds neither, or results of one split are of different tasks.
+        SeedError: when a folder holds neither, or results of one split are of different tasks, data or turn limits.
     """
     found = []
     for text in runs:
@@ -134,10 +141,10 @@ def results(runs: Sequence[str]) -> list[Result]:
     known: dict[tuple[str, str], Result] = {}
     for one in found:
         other = known.setdefault((one.whose.env, one.split), one)
-        if other.manifest != one.manifest:
+        if odd := [name for name, value in one.setting.items() if other.setting[name] != value]:
             raise ConfigError(
-                f"{one.whose.folder} and {other.whose.folder} played other tasks of {one.whose.env} {one.split}; "
-                "name runs on the same data"
+                f"{one.whose.folder} and {other.whose.folder} were not played alike on {one.whose.env} {one.split}: "
+                f"they differ in {' and '.join(odd)}; name runs of the same tasks under the same rules"
             )
     return found
 
@@ -237,12 +244,15 @@ def _played(folder: Path, name: str) -> list[Result]:
 
     Raises:
         ConfigError: when it is not finished: a part of the tasks is no result.
+        DataError: when its records do not give its summary.
     """
     run = read(folder)
     if not run.complete:
         raise ConfigError(
             f"{folder} is not finished: {len(run.rows)} of {sum(run.planned.values())} episodes are there"
         )
+    if run.altered:
+        raise DataError(f"{folder / SUMMARY} is not what {RECORDS} gives; one of the two was changed since the run")
     whose = _of_evaluation(folder, run.state, name)
     splits = dict.fromkeys(row.key[0] for row in run.rows)
     return [Result(whose, split, tuple(row for row in run.rows if row.key[0] == split)) for split in splits]

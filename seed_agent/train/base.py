@@ -60,7 +60,7 @@ BASES = {
     "alfworld": Base(
         "seed_envs/ALFWorld-v0",
         "alfworld/micro",
-        Recipe(noise=0.2, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
+        Recipe(noise=0.3, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
         FitPlan(epochs=1, lr=2e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "sokoban": Base(

@@ -8,9 +8,8 @@ from pathlib import Path
 from seed_envs.cli.common import OK, Parser, say
 from seed_envs.cli.progress import progress
 from seed_envs.errors import ConfigError, DataError
-from seed_envs.search import store
 from seed_envs.search.passages import Passage, read_corpus
-from seed_envs.search.retrievers import BACKENDS, build_retriever, open_retriever, read_card
+from seed_envs.search.retrievers import BACKENDS, build_retriever, open_retriever, verify
 
 CORPUS_ENDS = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 
@@ -108,10 +107,8 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _check(folder: Path) -> int:
-    """Open an index, hash what has hashes, and search once."""
-    card = read_card(folder)
-    if card.backend == "bm25":
-        store.verify(folder / "bm25")
+    """Hash what has hashes, open the index, and search once."""
+    card = verify(folder)
     open_retriever(folder).search(["check"], 1)
     say(f"{folder}: {card.backend} index of {card.passages} passages, undamaged")
     return OK

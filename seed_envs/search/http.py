@@ -116,6 +116,8 @@ class HttpRetriever:
                 reason = f"HTTP {answer.status_code}"
             except httpx.TransportError as error:
                 reason = str(error) or type(error).__name__
+            except (httpx.RequestError, UnicodeError) as error:  # going in circles, torn, or a name no host can have
+                raise RetrievalError(f"the search server {self.url} cannot be asked: {error}") from error
             if attempt < self.retries:
                 self._sleep(WAIT_S * attempt)
         raise RetrievalError(
@@ -147,7 +149,7 @@ def _read(answer: httpx.Response, expected: int, url: str) -> list[list[Passage]
         if len(lists) != expected:
             raise ValueError(f"{len(lists)} result lists for {expected} queries")
         return [[_passage(entry) for entry in entries] for entries in lists]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RetrievalError(
             f"the search server {url} answered what cannot be read ({type(error).__name__}: {error}); expected "
             '{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}'
@@ -158,6 +160,8 @@ def _passage(entry: Mapping[str, Any]) -> Passage:
     """Read a document with its score, or a plain one."""
     document = entry.get("document", entry)
     score = float(entry.get("score", 0.0))
+    number = without_surrogates(str(document.get("id", "")))
     if "contents" in document:
-        return Passage(str(document.get("id", "")), str(document["contents"]), score)
-    return Passage.of(str(document.get("id", "")), str(document.get("title", "")), str(document["text"]), score)
+        return Passage(number, without_surrogates(str(document["contents"])), score)
+    title, text = (without_surrogates(str(part)) for part in (document.get("title", ""), document["text"]))
+    return Passage.of(number, title, text, score)

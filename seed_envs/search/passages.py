@@ -128,7 +128,7 @@ class Passages:
             self._offsets = (
                 np.fromfile(offsets, np.uint64) if not offsets.stat().st_size else np.memmap(offsets, np.uint64, "r")
             )
-            size = lines.stat().st_size
+            self.size = size = lines.stat().st_size
         except (FileNotFoundError, ValueError) as error:
             raise DataError(f"there are no passages in {folder} ({error}); build the index again") from error
         if not len(self._offsets) or int(self._offsets[-1]) != size:
@@ -141,11 +141,37 @@ class Passages:
         return len(self._offsets) - 1
 
     def __getitem__(self, number: int) -> Passage:
-        """Return passage ``number``, counted from 0."""
+        """Return passage ``number``, counted from 0.
+
+        Raises:
+            IndexError: when there are not as many.
+            DataError: when it is torn.
+        """
         if not 0 <= number < len(self):
             raise IndexError(f"passage {number} of {len(self)}")
-        row = json.loads(self._lines[int(self._offsets[number]) : int(self._offsets[number + 1])])
-        return Passage(row["id"], row["contents"])
+        try:
+            row = json.loads(self._lines[int(self._offsets[number]) : int(self._offsets[number + 1])])
+            return Passage(row["id"], row["contents"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"passage {number} in {self.folder} is damaged ({error}); build the index again") from error
+
+    def verify(self, sha256: str) -> None:
+        """Read the whole store.
+
+        Args:
+            sha256: of its lines, as ``write_passages`` returned it.
+
+        Raises:
+            DataError: when lines or offsets are not what they were when they were written.
+        """
+        starts, ends = self._offsets[:-1], self._offsets[1:]
+        whole = (
+            hashlib.sha256(self._lines).hexdigest() == sha256 and not starts[:1].any() and bool((starts < ends).all())
+        )
+        if not (whole and (np.frombuffer(self._lines, np.uint8)[ends - np.uint64(1)] == ord("\n")).all()):
+            raise DataError(
+                f"the passages in {self.folder} are not what the index was made from; build the index again"
+            )
 
     def __iter__(self) -> Iterator[Passage]:
         """Yield all passages in order."""

@@ -215,6 +215,19 @@ def open_retriever(where: str | Path, *, corpus_sha256: str = "", **options: Any
     return _opened(folder, card, options)
 
 
+def verify(folder: Path) -> Card:
+    """Hash what a retriever's folder has hashes of: its passages, and the index of ``bm25``.
+
+    Raises:
+        DataError: when something is not what it was when it was written.
+    """
+    card = read_card(folder)
+    Passages(folder / "passages").verify(card.corpus_sha256)
+    if card.backend == "bm25":
+        store.verify(folder / "bm25")
+    return card
+
+
 def _opened(folder: Path, card: Card, options: Mapping[str, Any]) -> Retriever:
     if card.backend == "pyserini":
         from seed_envs.search.lucene import LuceneRetriever
@@ -223,6 +236,8 @@ def _opened(folder: Path, card: Card, options: Mapping[str, Any]) -> Retriever:
     passages = Passages(folder / "passages")
     if len(passages) != card.passages:
         raise DataError(f"{folder} has {len(passages)} passages, its card says {card.passages}; build the index again")
+    if passages.size <= store.VERIFIED_BYTES:
+        passages.verify(card.corpus_sha256)
     if card.backend == "dense":
         from seed_envs.search.dense import DenseRetriever
 

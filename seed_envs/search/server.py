@@ -142,8 +142,8 @@ def serve(
             address = listener.getsockname()
             ready(f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}")
             uvicorn.Server(config).run(sockets=[listener])
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # the second for a name that no host can have
+        reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"cannot listen on {host}:{port} ({reason}); give another --host or --port") from error
 
 

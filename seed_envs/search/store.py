@@ -199,9 +199,9 @@ _RUN_DTYPES: dict[str, Any] = {
 def _state(partial: Path) -> dict[str, Any]:
     """Return how far an interrupted build came; what another version left is removed."""
     key = f"{FORMAT} {ANALYZER}"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # a torn one tells nothing
         state: dict[str, Any] = json.loads((partial / STATE).read_text(encoding="utf-8"))
-        if state["key"] == key:
+        if state["key"] == key and state.keys() == {"key", "documents", "sha256", "runs"}:
             return state
     for path in sorted(partial.glob("run-*.bin")):
         path.unlink()
@@ -231,11 +231,12 @@ def _describe(done: Path) -> dict[str, dict[str, Any]]:
         path = done / f"{name}.bin"
         length = path.stat().st_size // np.dtype(dtype).itemsize
         shape = [length // 2, 2] if name == "pairs" else [length]
-        files[name] = {"dtype": np.dtype(dtype).name, "shape": shape, "sha256": _sha256(path)}
+        files[name] = {"dtype": np.dtype(dtype).name, "shape": shape, "sha256": file_sha256(path)}
     return files
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the hash of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -274,7 +275,7 @@ def verify(folder: Path) -> Manifest:
     """
     manifest = _manifest(folder)
     for name, entry in manifest.files.items():
-        if _sha256(folder / f"{name}.bin") != entry["sha256"]:
+        if file_sha256(folder / f"{name}.bin") != entry["sha256"]:
             raise DataError(f"the search index in {folder} is damaged: {name}.bin has changed; build it again")
     return manifest
 
@@ -298,11 +299,21 @@ def _manifest(folder: Path) -> Manifest:
             raise DataError(f"the search index in {folder} has {key} {found!r}, expected {value!r}; build it again")
     try:
         manifest = Manifest(**values)
-        if manifest.files.keys() == DTYPES.keys():
+        if manifest.files.keys() == DTYPES.keys() and _sound(manifest):
             return manifest
     except (AttributeError, TypeError):
         pass
     raise DataError(f"{path} lacks entries or has unknown ones; build the index again")
+
+
+def _sound(manifest: Manifest) -> bool:
+    """Whether everything in a manifest is of its kind."""
+    counts = [manifest.documents, manifest.counted, manifest.tokens, manifest.terms, manifest.postings]
+    counts += [length for entry in manifest.files.values() for length in entry.get("shape", [None])]
+    return all(type(count) is int and count >= 0 for count in counts) and all(
+        entry.get("dtype") in ("uint8", "uint16", "uint32", "uint64") and isinstance(entry.get("sha256"), str)
+        for entry in manifest.files.values()
+    )
 
 
 def _array(folder: Path, name: str, entry: Mapping[str, Any]) -> Array:

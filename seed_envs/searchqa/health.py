@@ -1,5 +1,7 @@
 """What ``doctor`` looks at for SearchQA beside the embedded questions."""
 
+import importlib.util
+
 from seed_envs import paths
 from seed_envs.errors import SeedError
 from seed_envs.health import Finding
@@ -7,10 +9,21 @@ from seed_envs.searchqa.official import OfficialQuestions
 
 NAME = "seed_envs/SearchQA-v0"
 FETCH = "python -m seed_envs fetch searchqa"
+PACKAGES = (
+    ("retriever=pyserini:DIR", "pyserini", "search"),
+    ("retriever=dense:DIR", "faiss", "dense"),
+    ("data in Parquet files", "pyarrow", "parquet"),
+    ("serve-search", "uvicorn", "serve"),
+)
+"""What needs which module, of which extra."""
 
 
 def doctor() -> list[Finding]:
-    """Return findings on the official questions and passages."""
+    """Return findings on the official questions and passages, and on what optional parts need."""
+    return [*_official(), *(_package(*row) for row in PACKAGES)]
+
+
+def _official() -> list[Finding]:
     root = paths.data_root("searchqa")
     subject = f"{NAME} data=official"
     try:
@@ -19,6 +32,13 @@ def doctor() -> list[Finding]:
         state = "has no question files" if root.exists() else "does not exist"
         return [Finding(subject, "missing", f"{root} {state}", f"{FETCH}  (or with --by-hand)")]
     return [Finding(subject, "ok", str(root)), *(_split(source, split) for split in source.splits), _passages()]
+
+
+def _package(what: str, module: str, extra: str) -> Finding:
+    subject = f"{NAME} {what}"
+    if importlib.util.find_spec(module) is None:
+        return Finding(subject, "missing", f"{module} is not installed", f"pip install 'seed-suite[{extra}]'")
+    return Finding(subject, "ok", f"{module} is installed")
 
 
 def _split(source: OfficialQuestions, split: str) -> Finding:

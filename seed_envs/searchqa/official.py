@@ -84,8 +84,11 @@ class OfficialQuestions(QuestionSource):
         """Return the questions of a split as tasks, sorted by id.
 
         Raises:
-            DataError: when a file is torn.
+            DataError: when a file is torn, or none holds a question of this split.
         """
+        if not self.questions(split):
+            places = ", ".join(str(path) for path, _ in self.files(split))
+            raise DataError(f"there are no questions of the split {split!r} in {places}; expected {released(split)}")
         sides = {name: side for side, sets in RELEASED.items() if side != "train" for name in sets}
         rows = (
             Task(q.id, "train" if split == "train" else sides[q.style], q.style, content_sha256(q))

@@ -54,8 +54,10 @@ def _question(row: Any, where: str, default_set: str, default_id: str) -> Questi
         raise DataError(f"{where} has question {text!r:.60}; expected a text")
     if not isinstance(source, str) or not source or "/" in source:
         raise DataError(f"{where} has data_source {source!r:.60}; expected the name of a set")
-    name = row.get("id")
-    return Question(f"{source}/{default_id if name is None else name}", source, text, golden(answers, where))
+    name = f"{source}/{default_id if row.get('id') is None else row['id']}"
+    if not name.isprintable():
+        raise DataError(f"{where} has the id {name!r:.60}; expected one without tabs, line breaks and the like")
+    return Question(name, source, text, golden(answers, where))
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ def open_searcher(name: str, data: str) -> Searcher:
         address = where if where.startswith(("http://", "https://")) else f"{kind}://{where.removeprefix('//')}"
         address, _, dialect = address.partition("#")
         return Searcher(open_retriever(address, **({"dialect": dialect} if dialect else {})), None)
-    if kind not in ("bm25", "pyserini", "dense") or (kind != "bm25" and not where):
+    if kind not in ("bm25", "pyserini", "dense") or not (where or name == "bm25"):
         raise ConfigError(f"{name!r} is no retriever; expected one of {KINDS}")
     folder = Path(where).expanduser() if where else _own_index(Path(data))
     found = open_retriever(folder)

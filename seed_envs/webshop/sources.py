@@ -69,6 +69,8 @@ def open_goals(data: str, profile: str, scheme: str, worker_seed: int) -> GoalSo
     if scheme == "fixed" and worker_seed:
         raise ConfigError("worker_seed needs split_scheme='verl_agent': with 'fixed' all processes have the same goals")
     if data == "embedded":
+        if profile != next(iter(PROFILES)):
+            raise ConfigError(f"embedded goals have no profiles; use profile={profile!r} with data='official'")
         if scheme != "fixed":
             raise ConfigError(
                 "embedded goals have one split scheme; use split_scheme='verl_agent' with data='official'"

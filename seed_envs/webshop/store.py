@@ -6,7 +6,6 @@ among a million in some ten microseconds through a few pages of its index, keeps
 itself, leaves the rest to the page cache that all processes share, and comes with Python.
 """
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -21,6 +20,7 @@ from seed_envs import paths
 from seed_envs.errors import DataError, UnknownName
 from seed_envs.search import BM25Index
 from seed_envs.search import store as index_store
+from seed_envs.search.store import file_sha256
 from seed_envs.seeding import sha256_text
 from seed_envs.webshop.official import find_files
 from seed_envs.webshop.product import RESULTS, Product, from_record
@@ -73,7 +73,8 @@ def read_manifest(folder: Path, size: str = "full") -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         found = (manifest["format"], manifest["kind"])
-        known = {"name", "products", "shop_sha256", "sources", "database"} <= manifest.keys()
+        known = {"name", "products", "shop_sha256", "sources", "skipped", "database"} <= manifest.keys()
+        known = known and {"bytes", "sha256"} <= manifest["database"].keys() and isinstance(manifest["sources"], dict)
     except FileNotFoundError:
         raise DataError(f"there is no WebShop store in {folder}; {_again(size)}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -272,9 +273,3 @@ def key_of(text: str) -> bytes:
 def text_of(key: bytes) -> str:
     """Return the text of ``key_of``."""
     return key.decode("utf-8", "surrogatepass")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ from seed_envs.download import Report, silent
 from seed_envs.errors import DataError
 from seed_envs.files import write_atomically
 from seed_envs.search import build_index
-from seed_envs.search.store import discard, empty, locked, put_in_place, versions
+from seed_envs.search.store import discard, empty, file_sha256, locked, put_in_place, versions
 from seed_envs.seeding import canonical
 from seed_envs.webshop.official import find_files, read_products
 from seed_envs.webshop.product import Product, ShopHash, document, to_record
@@ -21,7 +21,6 @@ from seed_envs.webshop.store import (
     FORMAT,
     INDEX,
     MANIFEST,
-    file_sha256,
     key_of,
     store_folder,
     text_of,
