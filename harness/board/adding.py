@@ -16,6 +16,7 @@ from harness.board.finished import Finished, read_finished
 from harness.board.lineage import training
 from harness.config import slug
 from harness.provenance import now
+from harness.runs import arguments
 from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.prompting import builtin_template
 from seed_envs.seeding import canonical
@@ -200,11 +201,10 @@ def _environment(run: Finished) -> entry.Environment:
         )
         for name, split in config["splits"].items()
     }
-    kwargs = {key: value for key, value in config["env"]["kwargs"].items() if key not in ("split", "data")}
     return entry.Environment(
         id=config["env"]["id"],
         version=config["env"]["version"],
-        kwargs=kwargs,
+        kwargs=arguments(config["env"]["kwargs"]),
         data=kind,
         max_turns=config["max_turns"],
         splits=splits,
