@@ -88,7 +88,7 @@ def test_nothing_can_run_in_a_frame_whatever_it_holds(browser, report):
             address,
         )
         frame = page.frame_locator("iframe")
-        frame.locator("#p").wait_for()
+        frame.locator("#p").wait_for(state="attached")  # a refused style sheet may hold its painting back
         page.wait_for_timeout(500)
         server.setblocking(False)
         while connection := accepted(server):
