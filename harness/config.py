@@ -291,7 +291,7 @@ class _Environment:
             members = [[part for part in groups.get(name, ()) if part in known] or [name] for name in named]
             wanted = {resolve_split(name, known) for names in members for name in names}
             return tuple(name for name in known if name in wanted)
-        return tuple(name for name in known if not name.endswith("train")) or known
+        return tuple(name for name in known if not protocols.for_training(name)) or known
 
     def tasks(self, env: gym.Env[Any, Any]) -> TaskSet:
         try:

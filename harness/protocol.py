@@ -76,11 +76,16 @@ def check_turns(name: str, given: int | None, published: int | None) -> None:
         )
 
 
+def for_training(split: str) -> bool:
+    """Whether a split is one that trainings learn from."""
+    return split.endswith("train")
+
+
 def check_split(name: str, split: str) -> None:
     """Refuse a training split under the published protocol, which evaluates on others.
 
     Raises:
         ConfigError: saying what to leave out.
     """
-    if name == PAPER and split.endswith("train"):
+    if name == PAPER and for_training(split):
         raise ConfigError(f"--protocol paper is of evaluation splits; leave out --split {split}, or the protocol")

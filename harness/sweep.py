@@ -36,7 +36,7 @@ from harness.sweeps.units import Step, read_json
 from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note, say, say_json, table
 from seed_envs.cli.foreign import results_only
 from seed_envs.errors import UPDATE, ConfigError, DataError
-from seed_envs.files import write_atomically
+from seed_envs.files import unwritable, write_atomically
 from seed_envs.registry import load_plugins
 
 SWEEP = "sweep.json"
@@ -141,8 +141,7 @@ def _check_sweep(root: Path, grid: Grid) -> None:
     path = root / SWEEP
     if root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file; a sweep needs a folder: choose another --out")
-    above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+    if above := unwritable(root):
         raise ConfigError(f"nothing can be written in {above}; choose another --out")
     if not path.exists():
         return

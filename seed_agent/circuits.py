@@ -77,8 +77,7 @@ def wire_copying(model: Any, *, seed: int = 0) -> None:
 
 def _look_back(torch: Any, attention: Any, size: int, frequencies: Any) -> None:
     """Let the first head's score be highest one token back: constant keys, queries turned by one position."""
-    _hush(attention.k_proj.weight[:size], attention.q_proj.weight[:size])
-    _hush(attention.v_proj.weight[:size])
+    _hush(attention.k_proj.weight[:size], attention.q_proj.weight[:size], attention.v_proj.weight[:size])
     fast, half = torch.arange(min(_FAST, size // 2)), size // 2
     turn = -frequencies[fast].float()
     attention.k_proj.weight[fast, 0] += _PREVIOUS

@@ -23,3 +23,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def unwritable(folder: Path) -> Path | None:
+    """Return the nearest thing on the way to ``folder`` that exists, if nothing can be written there."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return None if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else there

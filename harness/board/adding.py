@@ -197,7 +197,7 @@ def _environment(run: Finished) -> entry.Environment:
             data_sha256=split["data_sha256"],
             n_tasks=split["tasks"],
             tasks_sha256=split["tasks_sha256"],
-            ceiling=_ceiling(ceilings.get(name)),
+            ceiling=Ceiling.of(ceilings.get(name)),
         )
         for name, split in config["splits"].items()
     }
@@ -209,10 +209,6 @@ def _environment(run: Finished) -> entry.Environment:
         max_turns=config["max_turns"],
         splits=splits,
     )
-
-
-def _ceiling(found: Mapping[str, Any] | None) -> Ceiling | None:
-    return None if found is None else Ceiling.model_validate({key: found[key] for key in Ceiling.model_fields})
 
 
 def _protocol(run: Finished) -> entry.Protocol:

@@ -5,8 +5,9 @@ A row is a JSON file, ``measured/ID.json``; beside it lie the action logs of its
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -51,6 +52,11 @@ class Ceiling(Best):
     """Of them those whose best score is below 1."""
     macro: Best
     """Mean over categories."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> "Ceiling | None":
+        """Return what a row keeps of a split's entry of ``harness.ceilings``; None where there is none."""
+        return None if found is None else cls.model_validate({key: found[key] for key in Ceiling.model_fields})
 
     @model_validator(mode="after")
     def _a_part(self) -> "Ceiling":

@@ -1,6 +1,5 @@
 """What ``harness.eval`` does for leaderboards: the row of a run it has just finished, or how to make one."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from seed_envs.cli.common import FAILED, OK, note, one_line
 from seed_envs.errors import ConfigError, DataError
+from seed_envs.files import unwritable
 
 
 def check_listable(board: Path, provenance: Mapping[str, Any]) -> None:
@@ -18,8 +18,7 @@ def check_listable(board: Path, provenance: Mapping[str, Any]) -> None:
     """
     if board.exists() and not board.is_dir():
         raise ConfigError(f"--leaderboard {board} is a file; expected a folder, for example leaderboards")
-    there = next(folder for folder in (board.absolute(), *board.absolute().parents) if folder.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
+    if there := unwritable(board):
         raise ConfigError(f"--leaderboard {board}: nothing can be written in {there}; choose another folder")
     if not provenance.get("git_commit"):
         raise ConfigError(

@@ -126,9 +126,8 @@ def _ceilings(entry: Entry, done: Replayed) -> Iterator[str]:
     for split, tasks in done.tasks.items():
         counts = {task: max(1, count // entry.protocol.attempts) for task, count in done.played[split].items()}
         played = _Played(split, tasks.subset(counts), done.ceilings.get(split, {}), counts)
-        found = ceilings([played]).get(split)
         stated = entry.environment.splits[split].ceiling
-        computed = None if found is None else Ceiling.model_validate({key: found[key] for key in Ceiling.model_fields})
+        computed = Ceiling.of(ceilings([played]).get(split))
         if not _same(stated, computed):
             said, here = (best.model_dump_json() if best else "none" for best in (stated, computed))
             yield f"split {split}: the ceiling is {said}; by the environment as it is installed here: {here}"

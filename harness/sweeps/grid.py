@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import slug
-from harness.protocol import FULL
+from harness.protocol import FULL, for_training
 from harness.train import sft_setting
 from seed_agent.methods import METHODS
 from seed_agent.train.presets import MODELS, get_preset
@@ -162,7 +162,7 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
 def _check_splits(splits: Iterable[str]) -> None:
     """Refuse to evaluate on what trainings learn from."""
     for name in splits:
-        if name.endswith("train"):
+        if for_training(name):
             raise ConfigError(f"splits names {name}, which trainings learn from; name splits of evaluation, or none")
 
 

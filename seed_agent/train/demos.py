@@ -15,7 +15,7 @@ from seed_agent.skills.insert import insert_into_chat
 from seed_agent.skills.library import skill_for
 from seed_agent.skills.rules import RulesAnnotator
 from seed_agent.skills.skill import Skill
-from seed_agent.train.readers import READERS, codes_of, rename
+from seed_agent.train.readers import READERS, SLIP, codes_of, rename
 from seed_agent.train.rollouts import ImageStore, Stage
 from seed_agent.train.samples import Played
 from seed_envs.errors import SeedError, UnknownName
@@ -56,7 +56,7 @@ class Example:
 def think_household(plan: Sequence[str], drawn: bool, scene: str) -> str:
     """Say what the next deed of the plan is for, never where a thing is that was not seen."""
     if drawn:
-        return "try something"
+        return SLIP
     for action in plan:
         words = action.split()
         if words[0] in _PURPOSE:

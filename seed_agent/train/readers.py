@@ -80,8 +80,8 @@ def _fit(product: tuple[str, str, str], wanted: str) -> tuple[bool, int]:
 
 def _told(title: str, wanted: str) -> str:
     """Return a title as its page shows it, from the first wanted word on."""
-    told, words = title.split()[:_TITLE], _words(wanted)
-    return " ".join(dropwhile(lambda word: not set(_words(word)) & set(words), told))
+    words = set(_words(wanted))
+    return " ".join(dropwhile(lambda word: words.isdisjoint(_words(word)), title.split()[:_TITLE]))
 
 
 def _words(text: str) -> list[str]:
