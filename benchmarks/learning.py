@@ -13,31 +13,29 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from harness.paired import mcnemar
-from seed_agent.backends.hf import HFPolicy
+from seed_agent.backends.hf_load import load_for_training
 from seed_agent.methods import METHODS
-from seed_agent.train.base import build_base
 from seed_agent.train.model import load_policy
 from seed_agent.train.presets import get_preset
-from seed_agent.train.run import TrainingRun
 from seed_agent.train.settings import Settings, build
-from seed_agent.train.sft import run_sft
-from seed_envs.errors import SeedError
+from seed_envs.cli.common import names
+from seed_envs.errors import ConfigError, SeedError
+
+if TYPE_CHECKING:
+    from seed_agent.backends.hf import HFPolicy
 
 HEALTH = (
-    "env/success", "env/turns", "env/reply_tokens", "env/inadmissible", "env/ill_formed", "policy/entropy",
-    "rl/tied", "skill/parse_rate", "opd/gate_mean", "opd/active_ratio", "rl/grad_norm",
+    "env/success", "env/turns", "env/reply_tokens", "env/inadmissible", "env/ill_formed", "rl/entropy",
+    "rl/tied", "skill/parse_rate", "opd/gate", "opd/active_ratio", "opd/loss", "rl/grad_norm",
 )  # fmt: skip
 
 
 SPLITS = {"alfworld": "valid_seen", "sokoban": "seen"}
 CHANGES: dict[str, Any] = {"init": "given"}
 """In place of the values of the preset ENV/micro/METHOD."""
-SFT: dict[str, Any] = {"tasks": 24, "rollouts": 4, "temperature": 1.0, "epochs": 3, "lr": 5e-4, "batch": 8}
 
 
 def main() -> int:
@@ -51,28 +49,54 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("changes", nargs="*", help="settings of stage 2 as key=JSON")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    changes = {key: json.loads(value) for key, _, value in (text.partition("=") for text in options.changes)}
-    changes = {**CHANGES, "eval_splits": (SPLITS[options.env],), "seed": options.seed, **changes}
-    base = options.base or options.out / "base"
     try:
-        if options.base is None:
-            card = build_base(options.env, base, report=_say)
-            print(f"base policy: {card['parameters']} parameters, seen {card['seen']}")
-        for method in options.methods.split(","):
-            one_method(options.env, method, changes, base, options.out)
+        _run(options)
     except SeedError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
 
 
-def one_method(env: str, method: str, changes: Mapping[str, Any], base: Path, out: Path) -> None:
+def _run(options: argparse.Namespace) -> None:
+    changes = {**CHANGES, "eval_splits": (SPLITS[options.env],), "seed": options.seed}
+    changes |= dict(map(_change, options.changes))
+    base = options.base or options.out / "base"
+    chosen = {name: settings_of(options.env, name, changes, base) for name in names([options.methods], "--methods")}
+    load_for_training()  # what needs torch comes after all that can be refused without
+    import torch
+
+    torch.set_num_threads(options.threads)
+    if options.base is None:
+        from seed_agent.train.base import build_base
+
+        card = build_base(options.env, base, report=_say)
+        print(f"base policy: {card['parameters']} parameters, seen {card['seen']}")
+    for method, settings in chosen.items():
+        one_method(options.env, method, settings, base, options.out)
+
+
+def _change(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        raise ConfigError(f"{text} cannot be used; expected key=JSON, for example iterations=12") from None
+
+
+def settings_of(env: str, method: str, changes: Mapping[str, Any], base: Path) -> Settings:
+    """Return the settings of stage 2 from the base policy: those of the micro preset, changed."""
+    return build({**get_preset(f"{env}/micro/{method}").settings.model_dump(), **changes, "model": str(base)})
+
+
+def one_method(env: str, method: str, settings: Settings, base: Path, out: Path) -> None:
     """Train with one method and print its curve and what came of it."""
+    from seed_agent.train.run import TrainingRun
+    from seed_agent.train.sft import run_sft
+
     started, start = time.monotonic(), base
-    settings = build({**get_preset(f"{env}/micro/{method}").settings.model_dump(), **changes, "model": str(base)})
     if METHODS.get(method).init == "sft":
-        found = run_sft(settings.model_copy(update={"method": "seed"}), load(base, settings), out / "sft", **SFT)
+        stage1 = get_preset(f"{env}/micro/{method}").sft
+        found = run_sft(settings.model_copy(update={"method": "seed"}), load(base, settings), out / "sft", **stage1)
         print(f"stage 1: {found}")
         start = out / "sft" / "final"
         settings = build({**settings.model_dump(), "model": str(start)})
@@ -87,7 +111,7 @@ def one_method(env: str, method: str, changes: Mapping[str, Any], base: Path, ou
     compare(out / method / "evaluations", SPLITS[env], settings.planned)
 
 
-def load(folder: Path, settings: Settings) -> HFPolicy:
+def load(folder: Path, settings: Settings) -> "HFPolicy":
     """Load a model as the run's settings say."""
     return load_policy(settings.model_copy(update={"model": str(folder)}))
 

@@ -18,7 +18,7 @@ from harness.ceilings import ceilings
 from harness.players import Seat, Seats, Speech, check_flags, limited
 from harness.summary import Key
 from seed_agent.rollout import Request, env_record
-from seed_agent.trajectory import EnvRecord, storable
+from seed_agent.trajectory import EnvRecord, storable, why
 from seed_envs.cli.catalogue import resolve
 from seed_envs.cli.foreign import call, closing
 from seed_envs.errors import ConfigError, UnknownName
@@ -257,12 +257,10 @@ class _Environment:
             self.creator = call(env_id, lambda: load_env_creator(entry), problem="cannot be imported")
         parameters = call(env_id, lambda: inspect.signature(self.creator)).parameters
         self.takes_split = "split" in parameters
-        given = dict(options.settings)
+        self.kwargs = dict(options.settings)
         if options.backend is not None:
             _check_backend(env_id, parameters)
-            given["backend"] = options.backend
-        # An argument at its default is left out, so that typing it changes nothing.
-        self.kwargs = {k: v for k, v in given.items() if k not in parameters or parameters[k].default != v}
+            self.kwargs["backend"] = options.backend
         if "data" in parameters or options.data != "embedded":
             self.kwargs["data"] = options.data
 
@@ -316,20 +314,18 @@ class _Environment:
                 tasks = TaskSet((task for task in tasks if task.split == split), name=tasks.name)
             if not len(tasks):
                 raise ConfigError(f"split {split} of {self.id} has no tasks")
-            record = self._ask(lambda: self._record(env, kwargs, tasks[0].split))
+            record = self._ask(lambda: self._record(maker, env))
             notices: tuple[str, ...] = self._ask(lambda: tuple(map(str, getattr(env.unwrapped, "notices", list)())))
             image = "image" in getattr(env.observation_space, "spaces", {})
             ceiling = getattr(env.unwrapped, "ceiling", lambda task: 1.0)
             best = self._ask(lambda: {task.id: value for task in tasks if (value := float(ceiling(task))) < 1})
             return SplitPlan(tasks[0].split, maker, tasks, record, notices, image, best)
 
-    def _record(self, env: gym.Env[Any, Any], kwargs: Mapping[str, Any], split: str) -> EnvRecord:
+    def _record(self, maker: EnvMaker, env: gym.Env[Any, Any]) -> EnvRecord:
         try:
-            record = env_record(EnvMaker(self.id, dict(kwargs)), env)
+            record = env_record(maker, env)
         except ValidationError as error:
-            wrong = error.errors()[0]
-            raise ConfigError(f"identity() of {self.id}: {wrong['loc'][0]}: {wrong['msg']}") from None
-        record = record.model_copy(update={"kwargs": _portable(kwargs, split, record.manifest)})
+            raise ConfigError(f"identity() of {self.id}: {why(error)}") from None
         _check_text(f"what the records say about {self.id}", canonical(record.model_dump(mode="json")))
         return record
 
@@ -344,16 +340,6 @@ def _check_backend(env_id: str, parameters: Mapping[str, inspect.Parameter]) -> 
         return
     known = ", ".join(name for name in parameters if name not in (*FLAGS, "render_mode"))
     raise ConfigError(f"{env_id} has no --backend; what --set KEY=VALUE can change there: {known or 'nothing'}")
-
-
-def _portable(kwargs: Mapping[str, Any], split: str, manifest: str) -> dict[str, Any]:
-    """Return arguments as records keep them: data are known by their hashes, not by where they lie.
-
-    ``official`` are data that the release's manifest lists, ``local`` all others.
-    """
-    where = "local" if "-local-" in f"{manifest.partition('/')[0]}-" else "official"
-    fixed = {"split": split, "data": "embedded" if kwargs.get("data") == "embedded" else where}
-    return {key: fixed.get(key, value) for key, value in kwargs.items()}
 
 
 def _resolve(env_id: str, options: Options, plugins: tuple[str, ...]) -> tuple[SplitPlan, ...]:

@@ -7,20 +7,20 @@ python -m harness.leaderboard build leaderboards
 `add` makes one row of runs that differ by their training seed alone, and one of each other run;
 it refuses runs that are unfinished, changed, without provenance or listed already. `validate`
 computes every number of a row again from its action log, without playing; `python -m
-harness.verify` plays as well. Exit codes: 0 ok; 1 a row was read and is not sound; 2 it cannot be
-done as asked, or a row is missing or cannot be read.
+harness.verify` plays as well. Exit codes: 0 ok; 1 a row was read and is not sound, or an action log is no
+row's; 2 it cannot be done as asked, or a row is missing or cannot be read.
 """
 
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.board import checks
 from harness.board.adding import Wishes, add
-from harness.board.entry import MEASURED, read_entry, rows
+from harness.board.entry import LOG, MEASURED, Entry, read_entry, rows
 from harness.board.verifying import exit_code
 from harness.runs import once
 from seed_envs.cli.common import OK, Parser, guarded, note, one_line, say, say_json
@@ -62,9 +62,11 @@ def _validate(args: argparse.Namespace) -> int:
     """Check rows; every one is told of, those too that cannot be read."""
     found: list[dict[str, Any]] = []
     seen: dict[str, Path] = {}
-    for path in _rows(args.row or [BOARD]):
+    named = args.row or [BOARD]
+    entries: dict[Path, Entry | None] = dict.fromkeys(_rows(named))
+    for path in entries:
         try:
-            entry = read_entry(path)
+            entry = entries[path] = read_entry(path)
         except DataError as error:
             found.append({"row": str(path), "sound": False, "problems": [], "absent": one_line(error)})
             note(f"error: {one_line(error)}")
@@ -79,9 +81,22 @@ def _validate(args: argparse.Namespace) -> int:
             say(f"{'DIFFERS' if problems else 'ok     '} {path}")
             for problem in problems:
                 say(f"  {problem}")
+    strays = list(dict.fromkeys(log for path in named if path.is_dir() for log in _strays(path, entries)))
     if args.json:
-        say_json({"rows": found})
-    return exit_code(wrong=any(row["problems"] for row in found), absent=any(row["absent"] for row in found))
+        say_json({"rows": found, "strays": [str(log) for log in strays]})
+    for log in () if args.json else strays:
+        say(f"DIFFERS {log}\n  no row names this action log; remove it, or add its run again")
+    wrong = bool(strays) or any(row["problems"] for row in found)
+    return exit_code(wrong=wrong, absent=any(row["absent"] for row in found))
+
+
+def _strays(board: Path, entries: Mapping[Path, Entry | None]) -> list[Path]:
+    """Return the action logs of a leaderboard that are no row's; a row that cannot be read has those of its name."""
+    listed = {path: entries[path] for path in rows(board)}
+    named = {path.parent / run.log.file for path, entry in listed.items() if entry for run in entry.runs}
+    unread = tuple(f"{path.stem}." for path, entry in listed.items() if entry is None)
+    logs = sorted(next(iter(listed)).parent.glob(f"*{LOG}"))
+    return [log for log in logs if log not in named and not log.name.startswith(unread)]
 
 
 def _rows(named: Sequence[Path]) -> list[Path]:

@@ -71,8 +71,8 @@ def check_turns(name: str, given: int | None, published: int | None) -> None:
     if name == PAPER and given not in (None, published):
         limit = "no turn limit" if published is None else f"at most {published} turns"
         raise ConfigError(
-            f"--protocol paper has {limit} here, not {given}; leave out --max-turns (presets have the limits that were "
-            "published), or the protocol"
+            f"--protocol paper has {limit} here, not {given}; leave the turn limit out (presets have the limits that "
+            "were published), or the protocol"
         )
 
 

@@ -87,14 +87,18 @@ def merge(rows: dict[Key, Row], row: Row) -> None:
     rows[row.key] = row
 
 
-def read_records(path: Path) -> Iterator[Episode]:
+def read_records(path: Path, *, growing: bool = False) -> Iterator[Episode]:
     """Read a ``trajectories.jsonl``, line by line; ``summarise`` lets the last attempt count.
+
+    ``growing`` leaves out a last line without its end: it is being written, or a kill tore it.
 
     Raises:
         DataError: naming the line that is no record.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
+            if growing and not line.endswith(b"\n"):
+                return
             try:
                 yield read_line(line.decode())
             except (DataError, UnicodeDecodeError) as error:

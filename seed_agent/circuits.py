@@ -23,12 +23,12 @@ THETA = 1e6
 _LOUD = 5
 """Times the usual size of embeddings; below it, what is copied would hardly show in the predictions."""
 _CONSTANT, _PREVIOUS, _MATCH = 0.27, 2.2, 2.6
-_CARRY, _COPY, _QUIET = 0.1, 0.5, 0.1
+_CARRY, _COPY, _RECALL, _QUIET = 0.1, 0.5, 1.0, 0.1
 _FAST = 6
 """Pairs of dimensions that tell neighbours apart."""
 
 
-def wire_copying(model: Any, *, seed: int = 0) -> None:
+def wire_copying(model: Any, *, seed: int = 0, recall: bool = False) -> None:
     """Set the copying heads of a Llama with random weights in place.
 
     The width is laid out as one constant, the token's identity and, in the last dimensions, room for
@@ -37,6 +37,8 @@ def wire_copying(model: Any, *, seed: int = 0) -> None:
     Args:
         model: A ``LlamaForCausalLM`` of two layers and two key heads or more, heads of ``HEAD`` dimensions.
         seed: Of the projections; torch's own random state is left as it is.
+        recall: Whether the second key head of layer 1 says what stood before the place it looks at. Where it
+            looks stays random: a fit finds out soon, for example to say after "click" what a thought ended with.
 
     Raises:
         ConfigError: when the model has fewer.
@@ -73,6 +75,10 @@ def wire_copying(model: Any, *, seed: int = 0) -> None:
         said = basis[-min(size, count) :]
         second.v_proj.weight[: len(said), names] += said
         second.o_proj.weight[names, : len(said)] += _COPY * said.T
+        if recall:
+            _hush(second.v_proj.weight[same])
+            second.v_proj.weight[size : size + room, before] += _RECALL * torch.eye(room)
+            second.o_proj.weight[names, asking : asking + room] += _RECALL * basis[:room].T
 
 
 def _look_back(torch: Any, attention: Any, size: int, frequencies: Any) -> None:

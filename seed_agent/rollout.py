@@ -1,5 +1,6 @@
 """The one rollout loop, for evaluation and for training."""
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+from pydantic import ValidationError
 
 from seed_agent.policy import Decision, Player, Prompt, Situation
 from seed_agent.trajectory import (
@@ -19,6 +22,7 @@ from seed_agent.trajectory import (
     Turn,
     decide_outcome,
     storable,
+    why,
 )
 from seed_envs.errors import SeedError, WorkerDied
 from seed_envs.seeding import derive
@@ -64,10 +68,34 @@ class _Playing:
 
 
 def env_record(maker: EnvMaker, env: gym.Env[Any, Any]) -> EnvRecord:
-    """Return what episodes of ``env`` record about it."""
+    """Return what episodes of ``env``, which ``maker`` made, record about it; alike in evaluation and in training.
+
+    Arguments are kept so that the same environment has the same ones however it was asked for: none at its default
+    but the kind of data, the split by its own name. Data are known by their hashes, not by where they lie: ``official``
+    are those that the release's manifest lists, ``local`` all others.
+    """
     identity = env.get_wrapper_attr("identity")()
     limit = env.spec.max_episode_steps if env.spec else None
-    return EnvRecord(id=maker.id, kwargs=dict(maker.kwargs), max_turns=limit, **identity)
+    record = EnvRecord(id=maker.id, max_turns=limit, **identity)
+    defaults = _defaults(maker.id)
+    kwargs = {
+        key: value
+        for key, value in maker.kwargs.items()
+        if key != "max_episode_steps" and not (key in defaults and defaults[key] == value)
+    }
+    if "split" in maker.kwargs:
+        kwargs["split"] = env.get_wrapper_attr("tasks")[0].split
+    if "data" in defaults or "data" in maker.kwargs:
+        embedded = maker.kwargs.get("data", defaults.get("data")) == "embedded"
+        kwargs["data"] = "embedded" if embedded else "local" if record.local else "official"
+    return record.model_copy(update={"kwargs": kwargs})
+
+
+def _defaults(env_id: str) -> dict[str, Any]:
+    """Return the arguments of an environment's constructor with their defaults."""
+    entry: Any = gym.registry[env_id].entry_point
+    parameters = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
+    return {name: one.default for name, one in parameters.items()}
 
 
 def play(
@@ -103,8 +131,8 @@ def _checked(answer: object) -> Decision | Failure:
     try:
         _turn(_Playing(_NOBODY, 0.0, seen=Seen.of("")), decision)
     except (ValueError, TypeError, AttributeError) as error:
-        first = str(error).splitlines()
-        return Failure("PolicyError", f"the policy's Decision cannot be recorded: {' '.join(first[1:3]) or first}")
+        reason = why(error) if isinstance(error, ValidationError) else str(error)
+        return Failure("PolicyError", f"the policy's Decision cannot be recorded: {reason}")
     return decision
 
 

@@ -4,10 +4,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from seed_envs.errors import UPDATE, DataError
 from seed_envs.seeding import canonical, sha256_text
+from seed_envs.visible import escaped
 
 SCHEMA_VERSION = 1
 Outcome = Literal[
@@ -87,6 +88,11 @@ class EnvRecord(_Record):
     data_sha256: str | None = None
     """Of the catalogue, corpus or index the environment reads beside its tasks."""
 
+    @property
+    def local(self) -> bool:
+        """Whether its data are none that a manifest of the suite lists; the manifest's name says so."""
+        return "-local-" in f"{self.manifest.partition('/')[0]}-"
+
 
 class ErrorRecord(_Record):
     """What went wrong in an episode that could not be finished."""
@@ -146,6 +152,15 @@ class Episode(_Record):
         return canonical(self.model_dump(mode="json"))
 
 
+def why(error: ValidationError) -> str:
+    """Return in one line the first thing that is wrong with a record, with its place where it has one."""
+    wrong = error.errors(include_url=False, include_input=False)[0]
+    where, text = ".".join(map(str, wrong["loc"])), " ".join(wrong["msg"].removeprefix("Value error, ").split())
+    if wrong["type"] == "string_unicode":
+        text = "it holds what UTF-8 cannot hold"
+    return escaped(f"{where[:200]}: {text[:200]}" if where else text[:200])
+
+
 def read_line(line: str) -> Episode:
     """Read one line of ``trajectories.jsonl``.
 
@@ -154,10 +169,8 @@ def read_line(line: str) -> Episode:
     """
     try:
         episode = Episode.model_validate_json(line)
-    except ValueError as error:
-        first = str(error).splitlines()
-        said = [line.strip() for line in first[1:3] if "errors.pydantic.dev" not in line]
-        raise DataError(f"not an episode record: {' '.join(said) or first[0]}") from None
+    except ValidationError as error:
+        raise DataError(f"not an episode record: {why(error)}") from None
     if episode.schema_version > SCHEMA_VERSION:
         raise DataError(
             f"the record has schema version {episode.schema_version}; this version reads up to {SCHEMA_VERSION}: "

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -339,6 +340,20 @@ def test_without_a_commit_nothing_is_played_for_a_row(command, monkeypatch):
     Path("file").touch()
     code, _, err = command(eval, *SPELL, "--out", "run", "--leaderboard", "file")
     assert code == 2 and "--leaderboard file is a file" in err
+
+
+def test_an_action_log_that_no_row_names_is_wrong(tmp_path, command):
+    row = kit.listed(tmp_path)
+    board, stray = tmp_path / "board", row.parent / "left-over.jsonl.gz"
+    shutil.copy(kit.log_of(row), stray)
+    expected = f"ok      {row}\nDIFFERS {stray}\n  no row names this action log; remove it, or add its run again\n"
+    assert command(leaderboard, "validate", board, board / "measured")[:2] == (1, expected)
+    assert json.loads(command(leaderboard, "validate", board, "--json")[1])["strays"] == [str(stray)]
+    assert command(leaderboard, "validate", row)[0] == command(leaderboard, "build", board)[0] == 0
+    stray.unlink()
+    row.write_text("{}")  # whose log its own is cannot be read either: nothing to remove
+    code, out, err = command(leaderboard, "validate", board)
+    assert (code, out) == (2, "") and "cannot be read as a row" in err
 
 
 def test_what_cannot_be_validated_is_said(command):

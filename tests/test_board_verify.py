@@ -312,6 +312,31 @@ def test_records_that_were_edited_are_found(tmp_path, command):
     assert "the sha256 of an observation is not that of its text" in command(verify, folder)[1]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda run: (run / runs.SUMMARY).unlink(), "summary.json cannot be read (No such file or directory)"),
+        (lambda run: (run / runs.SUMMARY).write_text('{"planned"'), "summary.json cannot be read (no JSON)"),
+        (lambda run: (run / runs.SUMMARY).write_text("{}"), "summary.json is not as it was written"),
+        (lambda run: (run / runs.RECORDS).unlink(), "trajectories.jsonl: No such file or directory"),
+        (lambda run: (run / runs.RECORDS).write_text(""), "trajectories.jsonl holds no episodes"),
+        (
+            lambda run: (run / runs.RUN).write_text((run / runs.RUN).read_text().replace('"seed": 0', '"seed": 1')),
+            "its configuration has another digest",
+        ),
+    ],
+    ids=["no summary", "a torn one", "an empty one", "no records", "empty ones", "another seed"],
+)
+def test_a_finished_run_that_lacks_something_is_wrong_and_the_next_is_verified(spoil, said, tmp_path, command):
+    folder = kit.play(tmp_path / "run")
+    shutil.copytree(folder, tmp_path / "whole")
+    spoil(folder)
+    code, out, err = command(verify, folder, tmp_path / "whole")
+    wrong, problem, sound = out.splitlines()
+    assert (code, err) == (1, "") and wrong.startswith(f"DIFFERS {folder}: 0 episodes") and said in problem, out
+    assert sound.startswith(f"ok      {tmp_path / 'whole'}: 8 episodes")
+
+
 @pytest.mark.parametrize("what", ["nothing", "a folder", "a file", "an unfinished run"])
 def test_what_is_no_row_is_refused_in_one_line(what, tmp_path, command):
     path = tmp_path / "it"

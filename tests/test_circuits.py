@@ -63,6 +63,33 @@ def test_wiring_depends_on_its_seed_alone() -> None:
     assert not all(torch.equal(p, q) for p, q in zip(one, other, strict=True))
 
 
+def test_recall_says_what_stood_before_the_place_looked_at() -> None:
+    plain, recalling = llama(), llama()
+    for model in (plain, recalling):
+        wire_copying(model, recall=model is recalling)
+    apart = [name for name, p in plain.named_parameters() if not torch.equal(p, recalling.get_parameter(name))]
+    assert apart == [f"model.layers.1.self_attn.{part}_proj.weight" for part in ("v", "o")]
+    ids = torch.randperm(300, generator=torch.Generator().manual_seed(1))[:60]
+    before = ids[torch.arange(1, 60) - 1]
+
+    def said(model: LlamaForCausalLM) -> torch.Tensor:  # by the second key head alone, its look fixed on itself
+        attention, found = model.model.layers[1].self_attn, []
+        with torch.no_grad():
+            attention.o_proj.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+            attention.o_proj.register_forward_hook(lambda _, given, out: found.append(out))
+            value: list[torch.Tensor] = []
+            attention.v_proj.register_forward_hook(lambda _, given, out: value.append(out))
+            model(ids[None])
+            heads = torch.zeros_like(found[0][0])
+            heads[:, 2 * HEAD : 3 * HEAD] = value[0][0][:, HEAD:]
+            return model.lm_head(heads @ attention.o_proj.weight.T)[1:]
+
+    hit = [
+        float((said(model)[range(59), before][:, None] >= said(model)).float().mean()) for model in (plain, recalling)
+    ]
+    assert hit[1] > 0.95 > 0.8 > hit[0]
+
+
 @pytest.mark.parametrize("changes", [{"num_hidden_layers": 1}, {"num_key_value_heads": 1}])
 def test_a_model_with_too_few_heads_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"2 layers and 2 key heads; the model has [12] and [12]"):

@@ -251,6 +251,16 @@ def test_the_last_evaluation_of_training_runs_is_compared(run):
         assert run("g0", name)[0] == 0, name  # the same tasks, turn limit and protocol; harness.eval names its data
 
 
+def test_an_evaluation_by_a_splits_other_name_is_compared(run):
+    for seed, name in enumerate("ab"):
+        folder = train(Path(name), 9 + seed, seed=seed)
+        for path in (folder / "evaluations").iterdir():
+            lines = [episode(i, GOOD if i < 9 + seed else BAD, split="valid_seen").to_line() for i in range(40)]
+            path.write_text("\n".join(lines) + "\n")  # eval_splits=seen, as ALFWorld takes it too
+    code, out, err = run("--group", "x=a", "--group", "y=b")
+    assert code == 0 and "valid_seen" in out, err
+
+
 def test_training_runs_that_cannot_be_compared(run):
     good = train(Path("good"), 9)
     for seed in (1, 2):
@@ -371,11 +381,11 @@ def test_damaged_records_are_one_line(run, how, said):
         (["a", "b", "--split", "unseen"], "share no split"),
         (["a", "b", "--split", ""], "--split has an empty name; expected names separated by commas"),
         (["a", "edited"], "its configuration has another digest"),
-        (["a", "odd"], "odd/run.json is not as it was written: config.protocol.name is no such thing"),
+        (["a", "odd"], "odd/run.json is not as it was written: config.protocol.name: Input should be a valid string"),
         (["a", "of another"], "trajectories.jsonl is not of the run that of another/run.json describes"),
         (["a", "b", "--metric", "turns"], "invalid choice"),
         (["a", "unfinished"], "the run in unfinished is interrupted, not finished; repeat its command"),
-        (["a", "altered"], "the run in altered cannot be read"),
+        (["a", "altered"], "altered/summary.json is not as it was written"),
         (["--group", "x=a,twin", "b"], "x has two runs with equal records"),
     ],
 )

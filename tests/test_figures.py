@@ -270,6 +270,9 @@ def test_skills_are_the_newest_of_each_category_and_outcome(tmp_path: Path, caps
     (stage1 / "skills.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match=r"skills\.jsonl:1 cannot be read"):
         skills_table([stage1], 2)
+    (stage1 / "trajectories.jsonl").write_text(episode(0).to_line() + "\n{}\n{torn")
+    with pytest.raises(DataError, match=r"trajectories\.jsonl:2: not an episode record: task_id: Field required$"):
+        skills_table([stage1], 2)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

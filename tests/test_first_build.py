@@ -126,5 +126,13 @@ def test_a_lock_lets_one_in_while_folders_come_and_go(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
     (tmp_path / ".index.partial").touch()
-    with pytest.raises(FileExistsError), store.locked(tmp_path / ".index.partial"):
+    (tmp_path / ".link.partial").symlink_to(tmp_path / "nowhere")
+    for name in (".index.partial", ".link.partial"):
+        with pytest.raises(FileExistsError), store.locked(tmp_path / name):
+            pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which nobody can make one")
+def test_a_folder_that_cannot_be_made_is_no_reason_to_wait_for_ever() -> None:
+    with pytest.raises(OSError, match="No such file or directory"), store.locked(Path("/proc/.index.partial")):
         pass

@@ -1,6 +1,7 @@
 """Does training raise success? A small base policy that looks at pictures, SEED's two stages, before and after."""
 
 import json
+import runpy
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,6 +47,9 @@ def test_seed_raises_success_in_pictured_rooms(tmp_path: Path) -> None:
     gained = sum(after[task] > before[task] for task in before)
     lost = sum(after[task] < before[task] for task in before)
     assert gained > lost and mcnemar(gained, lost) < 0.05, (gained, lost)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    shown = runpy.run_path(str(BASE.parents[2] / "benchmarks" / "learning.py"))["HEALTH"]
+    assert set(shown) <= {key for line in lines for key in json.loads(line)}  # the benchmark's columns are all there
 
 
 def _outcomes(folder: Path, iteration: int) -> dict[str, bool]:

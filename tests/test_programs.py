@@ -29,10 +29,28 @@ def test_an_argument_that_is_none_is_refused_before_anything_is_written(run_cli:
     assert code == 2 and not out and "unrecognized arguments: --zork" in err
 
 
-@pytest.mark.parametrize("name", ["rollout_overhead", "trl_speed"])
-def test_benchmarks_show_their_options_without_torch(name: str) -> None:
-    absent = f"import runpy, sys; sys.modules.update(dict.fromkeys({_HEAVY})); sys.argv = [sys.argv[1], '--help']"
+def _without_torch(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    absent = f"import runpy, sys; sys.modules.update(dict.fromkeys({_HEAVY})); del sys.argv[0]"
     program = f"{absent}; sys.path.insert(0, {str(BENCHMARKS)!r}); runpy.run_path(sys.argv[0], run_name='__main__')"
-    child = [sys.executable, "-c", program, str(BENCHMARKS / f"{name}.py")]
-    done = subprocess.run(child, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False)
+    child = [sys.executable, "-c", program, str(BENCHMARKS / f"{name}.py"), *arguments]
+    return subprocess.run(child, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False)
+
+
+@pytest.mark.parametrize("name", ["learning", "rollout_overhead", "trl_speed"])
+def test_benchmarks_show_their_options_without_torch(name: str) -> None:
+    done = _without_torch(name, "--help")
     assert done.returncode == 0 and "--threads THREADS" in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--methods=grpo,sede", "unknown method 'sede'; did you mean"),
+        ("iterations=few", "iterations=few cannot be used; expected key=JSON, for example iterations=12"),
+        ("iterations=3", "needs the extra 'train' (no torch here): pip install 'seed-suite[train]'"),
+    ],
+)
+def test_learning_refuses_what_it_can_before_it_asks_for_torch(argument: str, said: str, tmp_path: Path) -> None:
+    done = _without_torch("learning", "--out", str(tmp_path / "out"), argument)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert said in done.stderr

@@ -78,7 +78,7 @@ def test_limits_and_unknown_protocols_are_refused(tmp_path):
         plan_of(tmp_path, protocol="paper", limit="3")
     with pytest.raises(ConfigError, match="plays each draw once; leave out --attempts"):
         plan_of(tmp_path, protocol="paper", attempts=2)
-    with pytest.raises(ConfigError, match="has at most 6 turns here, not 9; leave out --max-turns"):
+    with pytest.raises(ConfigError, match="has at most 6 turns here, not 9; leave the turn limit out"):
         plan_of(tmp_path, protocol="paper", max_turns=9)
     assert plan_of(tmp_path, protocol="paper", max_turns=6).config == plan_of(tmp_path, protocol="paper").config
     with pytest.raises(ConfigError, match="is of evaluation splits; leave out --split train"):

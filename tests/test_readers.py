@@ -16,7 +16,7 @@ from seed_agent.chat import Language
 from seed_agent.policy import Sampling, Situation
 from seed_agent.train.base import BASES, build_base, tags_of
 from seed_agent.train.demos import Demos, Recipe, gather
-from seed_agent.train.readers import SLIP, codes_of, read_passages, read_shop, rename
+from seed_agent.train.readers import SLIP, codes_of, read_passages, read_shop, rename, tokens_of
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Seen, Turn
@@ -72,7 +72,7 @@ def test_a_customer_searches_reads_chooses_and_buys() -> None:
         "search[mug dishwasher safe, preferably lid dark red]",
     )
     # the first of the two best titles is too dear
-    assert shop(RESULTS, LISTED) == ("dishwasher safe mug, with lid, c3[e0c]", "click[e0c]")
+    assert shop(RESULTS, LISTED) == ("dishwasher safe mug, with lid, c3#3[e0c]", "click[e0c]")
     # "red" is a part of "dark red", not a wish of its own; what was chosen is not chosen again
     assert shop(ITEM, OFFERED) == ("choose dark red", "click[dark red]")
     assert shop(ITEM, OFFERED, options={"color": "dark red"}) == ("buy it", "click[buy now]")
@@ -166,7 +166,7 @@ def test_a_small_base_is_built_with_tokens_for_tags_and_codes(kind: str, tmp_pat
     assert card["seen"]["splits"] == ["train"] and card["seen"]["tasks"] == 4
     assert card["seen"]["episodes"] == {"imperfect": 4, "faultless": 4} and min(card["seen"]["examples"].values()) > 0
     policy = make(str(tmp_path / "base"))
-    for text in (*tags_of(kind), *(f"[{code}]" for code in codes_of(kind)[::100])):
+    for text in (*tags_of(kind), *tokens_of(kind)[::100], *tokens_of(kind)[:10]):
         assert len(policy.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
     action = f"click[{codes_of(kind)[0]}]" if codes_of(kind) else "search[two]"
     reply = f"<think> a</think>{write_block(action, kind)}"
@@ -177,10 +177,10 @@ def test_compact_pages_mark_what_can_be_clicked_and_keep_every_product() -> None
     template = builtin_template("webshop", "compact")
     text = template.render(instruction=WISH, observation=RESULTS, taken=1, admissible=LISTED)
     assert (
-        "[back to search] page 1 (total results: 3) [next >]\n$25.0 acme dishwasher safe mug, with lid, a1[e0a]\n"
+        "[back to search] page 1 (total results: 3) [next >]\n$25.0 acme dishwasher safe mug, with lid, a1#1[e0a]\n"
         in text
     )
-    assert "$19.99 to $30.5 brand mug, with lid, b2[e0b]\n" in text
+    assert "$19.99 to $30.5 brand mug, with lid, b2#2[e0b]\n" in text
     text = template.render(instruction=WISH, observation=ITEM, taken=2, admissible=OFFERED)
     assert "color [dark red] [red] size [large] acme mug, c3 price: $12.5" in text and text.endswith("[buy now]\n")
     long = " [SEP] ".join(["Instruction:", WISH, "Back to Search", "word " * 60])

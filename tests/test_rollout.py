@@ -67,7 +67,7 @@ def test_a_turn_holds_what_was_seen_before_the_action_and_the_end_what_came_of_i
     assert [t.reward for t in episode.turns] == [0.0] * (len(episode.turns) - 1) + [1.0]
     assert episode.final == Seen.of(episode.final.text) if episode.final else False
     assert all(t.stop_reason == "scripted" and t.format_ok and t.admissible for t in episode.turns)
-    assert episode.env.max_turns == 30 and episode.env.kwargs == {"split": "valid_seen"}
+    assert episode.env.max_turns == 30 and episode.env.kwargs == {"split": "valid_seen", "data": "embedded"}
 
 
 def test_a_record_survives_its_line_and_timing_is_not_hashed() -> None:
@@ -78,10 +78,20 @@ def test_a_record_survives_its_line_and_timing_is_not_hashed() -> None:
     assert again.model_copy(update={"score": 0.5}).sha256 != episode.sha256
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", '{"schema_version": 1}', "null"])
-def test_a_line_that_is_no_record_is_refused(line: str) -> None:
-    with pytest.raises(DataError, match="not an episode record"):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
+        ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+        ("[]", "Input should be an object"),
+        ('{"schema_version": 1}', "task_id: Field required"),
+        ("null", "Input should be an object"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_in_one_plain_line(line: str, said: str) -> None:
+    with pytest.raises(DataError) as refused:
         read_line(line)
+    assert str(refused.value) == f"not an episode record: {said}"
 
 
 def test_a_newer_schema_is_refused_with_what_to_type() -> None:
@@ -278,10 +288,22 @@ def test_what_cannot_be_recorded_ends_its_own_episode_alone(what: str, batch: in
     assert read_line(broke.to_line()) == broke
 
 
-@pytest.mark.parametrize(("key", "value"), [("success", False), ("outcome", "failure"), ("score", 1.5), ("error", "x")])
-def test_a_record_that_contradicts_itself_is_refused(key: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("success", False, "success is False but the outcome is success"),
+        ("outcome", "failure", "success is True but the outcome is failure"),
+        ("score", 1.5, "score: Input should be less than or equal to 1"),
+        (
+            "error",
+            {"type": "E", "message": "m"},
+            "the outcome is success and error is ErrorRecord(type='E', message='m')",
+        ),
+        ("turns", [{"observation": {"text": "", "sha256": ""}}], "turns.0.reply: Field required"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(key: str, value: Any, said: str) -> None:
     (episode,) = run(make_player("scripted:oracle"), count=1)
-    row = json.loads(episode.to_line())
-    row[key] = {"type": "E", "message": "m"} if key == "error" else value
-    with pytest.raises(DataError, match="not an episode record"):
-        read_line(json.dumps(row))
+    with pytest.raises(DataError) as refused:
+        read_line(json.dumps({**json.loads(episode.to_line()), key: value}))
+    assert str(refused.value) == f"not an episode record: {said}"

@@ -10,6 +10,9 @@ from PIL import Image
 
 from harness import config, eval, records, runs, summary
 from harness.config import Options, make_plans
+from seed_agent.train.rollouts import Stage
+from seed_agent.train.settings import Settings
+from seed_agent.trajectory import EnvRecord
 from seed_envs.errors import ConfigError, DataError, UnknownName
 
 SPELL = "evaltoy/Spell-v0"
@@ -151,6 +154,24 @@ def test_the_records_do_not_say_where_the_data_lie(tmp_path):
     here, there = (plan_of(tmp_path, data=f"/{name}") for name in "ab")
     assert here.splits[0].env.kwargs["data"] == "official" and here.digest == there.digest
     assert here.splits[0].maker.kwargs["data"] == "/a"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"data": "embedded"}, {"size": 4, "image": False}, {"data": "/a", "size": 6}],
+    ids=["none", "data", "one at its default", "a folder"],
+)
+def test_training_records_the_environment_as_evaluation_does(arguments, tmp_path):
+    others = {key: value for key, value in arguments.items() if key != "data"}
+    plan = plan_of(tmp_path, settings=others, data=arguments.get("data", "embedded"), splits=("seen",), max_turns=5)
+    stage = Stage(Settings(env=SPELL, env_args=arguments, max_turns=5), "seen", 1)
+    stage.close()
+    assert stage.record == plan.splits[0].env
+    assert stage.record.kwargs == {
+        "data": "official" if "/a" in arguments.values() else "embedded",
+        "split": "seen",
+        **({"size": 4} if others.get("size") == 4 else {}),
+    }
 
 
 def test_a_seed_reaches_tasks_and_episodes(tmp_path):
@@ -399,5 +420,5 @@ def test_slugs_are_safe_file_names():
     ],
 )
 def test_data_that_no_manifest_lists_are_called_local(manifest: str, where: str) -> None:
-    assert config._portable({"data": "/somewhere", "x": 1}, "test", manifest) == {"data": where, "x": 1}
-    assert config._portable({"data": "embedded"}, "test", manifest)["data"] == "embedded"
+    record = EnvRecord(id="x", version="1", max_turns=None, manifest=manifest, manifest_sha256="")
+    assert record.local == (where == "local")

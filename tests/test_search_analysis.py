@@ -70,3 +70,13 @@ def test_time_grows_with_the_text_not_faster(unit: str) -> None:
     cost(100)
     small, large = cost(2_000), cost(40_000)
     assert large < 200 * max(small, 1e-4)  # 20 times the text; a square would be 400 times the time
+
+
+def test_words_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["\u05d0'b " + "x" * 300 + " c.d " * 90, "a 1,000.5 " * 40 + "y" * 256]
+    whole = [a.tokenize(text) for text in texts]
+    with monkeypatch.context() as patched:
+        patched.setattr(a, "LONGEST_WORD", 320)  # cut at blanks: the tokens stay the same
+        assert [a.tokenize(text) for text in texts] == whole
+    monkeypatch.setattr(a, "_split", lambda text, start, end: [end - start])
+    assert a.tokenize("w" * 600_000) == [1 << 18, 1 << 18, 600_000 - (1 << 19)], "four million at once: MemoryError"

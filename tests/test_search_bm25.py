@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seed_envs import DataError
-from seed_envs.search import BM25Index, Hit, analyze, build_index, formula, inversion, store
+from seed_envs.search import BM25Index, Hit, analyze, build_index, formula, inversion, seal, store
 from seed_envs.search.postings import DTYPES
 from seed_envs.seeding import Draws
 
@@ -260,6 +260,25 @@ def _edit(folder: Path, **values: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
+def _unsealed(folder: Path, **values: object) -> bytes:
+    """Return the manifest as another version of the package would have written it, with a seal that fits."""
+    manifest = json.loads((folder / store.MANIFEST).read_text())
+    manifest.pop(seal.OWN)
+    return seal.manifest({**manifest, **values})
+
+
+TAMPERED: list[dict[str, object]] = [
+    {"counted": 3},
+    {"tokens": 99},
+    {"documents": "3"},
+    {"meta": {"catalogue": "def"}},
+    {"meta": {"catalogue": math.nan}},
+    {"surplus": 1},
+    {seal.OWN: None},
+]
+"""Entries that were believed once; what they change is the ranking, and what an index is taken for."""
+
+
 def _edit_files(folder: Path, **values: object) -> None:
     files = json.loads((folder / store.MANIFEST).read_text())["files"]
     _edit(folder, files={name: {**entry, **values} for name, entry in files.items()})
@@ -279,16 +298,15 @@ def _flip(path: Path) -> None:
         (lambda ix: _flip(ix / "codes.bin"), "codes.bin has changed"),
         (lambda ix: _flip(ix / "terms.bin"), "terms.bin has changed"),
         (lambda ix: _edit(ix, analyzer="english-0"), "has analyzer 'english-0', expected 'english-"),
-        (lambda ix: _edit(ix, format=99), "has format 99, expected 1"),
+        (lambda ix: _edit(ix, format=99), "has format 99, expected 2"),
         (lambda ix: _edit(ix, parameters={"k1": 1.2, "b": 0.75}), "has parameters"),
-        (lambda ix: _edit(ix, surplus=1), "lacks entries or has unknown ones"),
-        (lambda ix: _edit(ix, documents="3"), "lacks entries or has unknown ones"),
-        (lambda ix: _edit_files(ix, dtype="garbage"), "lacks entries or has unknown ones"),
-        (lambda ix: _edit_files(ix, shape="x"), "lacks entries or has unknown ones"),
-        (lambda ix: _edit_files(ix, sha256=None), "lacks entries or has unknown ones"),
+        *((lambda ix, e=entry: _edit(ix, **e), "manifest.json has changed") for entry in TAMPERED),
+        (lambda ix: _edit_files(ix, dtype="garbage"), "manifest.json has changed"),
+        (lambda ix: (ix / store.MANIFEST).write_bytes(_unsealed(ix, surplus=1)), "lacks entries or has unknown ones"),
+        (lambda ix: (ix / store.MANIFEST).write_text("[" * 100_000), "is damaged"),
         (lambda ix: (ix / store.MANIFEST).write_text("{"), "is damaged"),
         (lambda ix: (ix / store.MANIFEST).write_text("[]"), "has kind None"),
-        (lambda ix: (ix / store.MANIFEST).unlink(), "there is no search index in .* build search"),
+        (lambda ix: (ix / store.MANIFEST).unlink(), r"there is no search index in .*; build the search index again"),
     ],
 )
 def test_a_damaged_index_is_refused_in_one_line(spoil: Callable[[Path], object], message: str, tmp_path: Path) -> None:
@@ -301,8 +319,8 @@ def test_a_damaged_index_is_refused_in_one_line(spoil: Callable[[Path], object],
 
 def test_an_index_of_something_else_is_refused(tmp_path: Path) -> None:
     build_index(DOCS, tmp_path / "ix", meta={"catalogue": "abc"})
-    with pytest.raises(DataError, match="its catalogue is 'abc', expected 'def'; build it again"):
-        BM25Index.open(tmp_path / "ix", expect={"catalogue": "def"})
+    with pytest.raises(DataError, match="its catalogue is 'abc', expected 'def'; type this"):
+        BM25Index.open(tmp_path / "ix", expect={"catalogue": "def"}, again="type this")
 
 
 # --- sharing ----------------------------------------------------------------------------------------------------------

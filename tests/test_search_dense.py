@@ -90,24 +90,60 @@ def test_an_interrupted_build_goes_on(model: Path, tmp_path: Path, monkeypatch: 
     assert len(open_retriever(tmp_path / "ix").search(["w1"], 99)[0]) == 25
 
 
-def _card(folder: Path, **values: Any) -> None:
+def _settings(folder: Path, **values: Any) -> None:
     path = folder / "retriever.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps({**card, "parameters": {**card["parameters"], **values}}))
+
+
+def _exchange(folder: Path) -> None:
+    """Put a sound index of as many other vectors in the place of the one that was built."""
+    import faiss
+
+    other = faiss.IndexFlatIP(16)
+    other.add(np.eye(25, 16, dtype=np.float32))
+    faiss.write_index(other, str(folder / "dense" / "index.faiss"))
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda ix: (ix / "dense" / "index.faiss").write_bytes(b"x"), "cannot be read"),
-        (lambda ix: (ix / "dense" / "index.faiss").unlink(), "cannot be read"),
-        (lambda ix: _card(ix, passages=24), "its card says 24"),
+        (lambda ix: (ix / "dense" / "index.faiss").write_bytes(b"x"), r"index\.faiss has 1 bytes, expected \d+; "),
+        (lambda ix: (ix / "dense" / "index.faiss").unlink(), r"index\.faiss is missing, expected \d+ bytes; "),
+        (_exchange, r"index\.faiss has changed: its sha256 is \w+, expected \w+; "),
+        (lambda ix: _settings(ix, query_prefix=""), r"retriever\.json has changed: .*; "),
     ],
 )
 def test_a_torn_index_is_refused(spoil: Callable[[Path], object], message: str, model: Path, tmp_path: Path) -> None:
     build_retriever(PASSAGES, tmp_path / "ix", backend="dense", options={"model": str(model)})
     spoil(tmp_path / "ix")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(
+        DataError, match=message + "build it again: python -m seed_envs build search .* --force"
+    ) as told:
         open_retriever(tmp_path / "ix")
+    assert "\n" not in str(told.value)
+
+
+def test_an_index_that_goes_while_it_is_opened(model: Path, tmp_path: Path) -> None:
+    build_retriever(PASSAGES, tmp_path / "ix", backend="dense", options={"model": str(model)})
+    frozen = pickle.dumps(open_retriever(tmp_path / "ix"))
+    (tmp_path / "ix" / "dense" / "index.faiss").write_bytes(b"x")
+    with pytest.raises(DataError, match="cannot be read"):
+        pickle.loads(frozen)
+
+
+def test_an_encoder_whose_vectors_are_not_finite(model: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    broken = AutoModel.from_pretrained(model)
+    with torch.no_grad():
+        broken.embeddings.word_embeddings.weight.fill_(float("nan"))
+    broken.save_pretrained(tmp_path / "broken")
+    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path / "broken")
+    with pytest.raises(DataError, match=r"broken gives vectors that are not finite"):
+        build_retriever(PASSAGES, tmp_path / "ix", backend="dense", options={"model": str(tmp_path / "broken")})
+    assert not (tmp_path / "ix").exists()
 
 
 def test_a_model_that_is_none(model: Path, tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ import json
 import lzma
 import multiprocessing
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seed_envs import ConfigError, DataError, MissingDependency
-from seed_envs.search import BM25Retriever, Passage, analyze, build_retriever, lucene, open_retriever
+from seed_envs.search import BM25Retriever, Passage, Passages, analyze, build_retriever, lucene, open_retriever
 from seed_envs.search.analysis import STOP_WORDS
+from seed_envs.search.retrievers import verify
 from seed_envs.seeding import Draws
 
 BLOCKS = [
@@ -78,6 +80,44 @@ def test_a_forked_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_index(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no Lucene index in .* --backend pyserini"):
         lucene.LuceneIndex(tmp_path)
+
+
+def _pretend(passages: Passages, out: Path, **more: object) -> dict[str, object]:
+    """Write what Lucene would, as far as its seals go."""
+    out.mkdir()
+    for name in ("_0.cfs", "segments_1"):
+        (out / name).write_bytes(name.encode() * 9)
+    (out / "write.lock").touch()
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda ix: (ix / "_0.cfs").write_bytes(b"_1.cfs" * 9),
+            r"_0\.cfs has changed: its sha256 is \w+, expected \w+; ",
+        ),
+        (lambda ix: (ix / "segments_1").write_bytes(b"s"), r"segments_1 has 1 bytes, expected 90; "),
+        (lambda ix: (ix / "_0.cfs").unlink(), r"_0\.cfs is missing, expected 54 bytes; "),
+        (lambda ix: (ix / "segments_2").write_bytes(b"newer"), "segments_2 is no part of the index, expected 4 other"),
+    ],
+)
+def test_a_changed_index_is_refused_before_java_sees_it(
+    spoil: Callable[[Path], object], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def java(name: str) -> None:
+        assert name == lucene.INDEXER, "Java was asked to open it"
+
+    monkeypatch.setattr(lucene, "java_class", java)
+    monkeypatch.setattr(lucene, "build", _pretend)
+    build_retriever([Passage("1", "a")], tmp_path / "ix", backend="pyserini")
+    (tmp_path / "ix" / "lucene" / "write.lock").unlink()
+    assert verify(tmp_path / "ix").backend == "pyserini"
+    spoil(tmp_path / "ix" / "lucene")
+    for check in (open_retriever, verify):
+        with pytest.raises(DataError, match=f"{message}.*build search .* --force --backend pyserini"):
+            check(tmp_path / "ix")
 
 
 # --- live -------------------------------------------------------------------------------------------------------------

@@ -1,34 +1,27 @@
-"""Passages, folders of retrievers, the HTTP client against a server as bad as told, our server."""
+"""Passages, folders of retrievers, what is refused of them, and the commands that build and serve them."""
 
 import gzip
+import hashlib
 import json
+import lzma
 import pickle
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from seed_envs import ConfigError, DataError, UnknownName
+from seed_envs import DataError, UnknownName
 from seed_envs.__main__ import main
 from seed_envs.search import (
     BM25Retriever,
     Passage,
     Passages,
-    RetrievalError,
+    build_index,
     build_retriever,
     open_retriever,
     read_corpus,
-    server,
-    store,
+    seal,
 )
-from seed_envs.search.http import HttpRetriever
 from seed_envs.search.passages import write_passages
 
 RunCommand = Callable[..., tuple[int, str, str]]
@@ -70,12 +63,28 @@ def test_a_corpus_is_read(name: str, tmp_path: Path) -> None:
         (b"[1]", "line 1: list where an object belongs"),
         (b'{"contents": "a"', "line 1: "),
         (b'{"contents": "\xff"}', "line 1: .*utf-8"),
+        (b'{"contents": "a"}\n' * 2 + b'{"contents": "\xe9"}', "line 3: .*utf-8"),
+        (b'{"id": {"a": 1}, "contents": "a"}', r"line 1: id is \{'a': 1\}, neither a text nor a number"),
+        (b'{"title": ["T"], "text": "a"}', r"line 1: title is \['T'\], neither"),
     ],
 )
 def test_a_bad_corpus_names_its_line(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_bytes(data)
     with pytest.raises(DataError, match=message):
         list(read_corpus(tmp_path / "c.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.xz"])
+def test_a_torn_archive_is_named(name: str, tmp_path: Path) -> None:
+    line = b'{"id": null, "contents": "a"}\n'
+    whole = gzip.compress(line * 999) if name.endswith("gz") else lzma.compress(line * 999)
+    path = tmp_path / name
+    path.write_bytes(whole)
+    assert [p.id for p in read_corpus(path)][-1] == "998"
+    for torn in (line, whole[:-20], whole[:30] + b"\xff" * 30 + whole[60:]):
+        path.write_bytes(torn)
+        with pytest.raises(DataError, match=rf"{name}, after line \d+: .*; expected a whole {path.suffix} file"):
+            list(read_corpus(path))
 
 
 def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:
@@ -116,19 +125,65 @@ def test_a_folder_opens_as_what_it_was_built_as(tmp_path: Path) -> None:
     ("spoil", "message"),
     [
         (lambda ix: (ix / "retriever.json").unlink(), "there is no search index in"),
-        (lambda ix: (ix / "retriever.json").write_text('{"format": 9}'), "has format 9, expected 1"),
+        (lambda ix: (ix / "retriever.json").write_text('{"format": 9}'), "has format 9, expected 2"),
         (lambda ix: (ix / "retriever.json").write_text("no"), "is damaged"),
-        (lambda ix: (ix / "passages" / "offsets.bin").write_bytes(b"\0" * 8), "damaged"),
-        (lambda ix: write_passages(PASSAGES[:2], ix / "passages"), "has 2 passages, its card says 3"),
-        (lambda ix: _spoil(ix / "passages" / "passages.jsonl"), "are not what the index was made from"),
-        (lambda ix: _shift(ix / "passages" / "offsets.bin"), "are not what the index was made from"),
+        (lambda ix: (ix / "passages" / "offsets.bin").write_bytes(b"\0" * 8), r"offsets\.bin has 8 bytes, expected 32"),
+        (lambda ix: write_passages(PASSAGES[:2], ix / "passages"), r"has \d+ bytes, expected"),
+        (
+            lambda ix: _spoil(ix / "passages" / "passages.jsonl"),
+            r"passages\.jsonl has changed: its sha256 is \w+, expec",
+        ),
+        (lambda ix: _shift(ix / "passages" / "offsets.bin"), r"offsets\.bin has changed"),
+        (
+            lambda ix: build_index(["a", "b", "c"], ix / "bm25"),
+            r"bm25/manifest\.json has \d+ bytes, expected|has chang",
+        ),
+        (lambda ix: (ix / "bm25" / "docs.bin").unlink(), r"docs\.bin is missing"),
+        (lambda ix: _edit_card(ix, passages=2), r"retriever\.json has changed: its entries do not give"),
+        (lambda ix: (ix / "passages" / "segments_9").touch(), "segments_9 is no part of the index, expected 3 other"),
     ],
 )
 def test_a_damaged_folder_is_refused(spoil: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     build_retriever(PASSAGES, tmp_path / "ix")
     spoil(tmp_path / "ix")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message + ".* python -m seed_envs build search --corpus ") as told:
         open_retriever(tmp_path / "ix")
+    assert "\n" not in str(told.value)
+
+
+def _edit_card(folder: Path, **values: object) -> None:
+    path = folder / "retriever.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_what_lies_beside_an_index_is_no_damage(tmp_path: Path) -> None:
+    build_retriever(PASSAGES, tmp_path / "ix")
+    (tmp_path / "ix" / "passages" / ".nfs0001").touch()
+    (tmp_path / "ix" / "lucene").mkdir()
+    (tmp_path / "ix" / "lucene" / "write.lock").touch()
+    assert "files" not in open_retriever(tmp_path / "ix").describe()
+
+
+def test_large_files_are_compared_by_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seal, "BLOCK", 2)
+    monkeypatch.setattr(seal, "BLOCKS", 3)
+    monkeypatch.setattr(seal, "VERIFIED_BYTES", 9)
+    path = tmp_path / "file"
+    path.write_bytes(b"ab..ef..ij")
+    kept = seal.of(path)
+    assert kept == {
+        "bytes": 10,
+        "sha256": hashlib.sha256(b"ab..ef..ij").hexdigest(),
+        "sample_sha256": hashlib.sha256(b"abefij").hexdigest(),
+    }
+    path.write_bytes(b"abX.efX.ij")  # between the blocks
+    seal.check({path: kept}, "again")
+    with pytest.raises(DataError, match=r"file has changed: its sha256 is \w{12}, expected \w{12}; again"):
+        seal.check({path: kept}, "again", whole=True)
+    for torn in (b"Xb..ef..ij", b"ab..eX..ij", b"ab..ef..iX"):
+        path.write_bytes(torn)
+        with pytest.raises(DataError, match="file has changed: its sample_sha256 is"):
+            seal.check({path: kept}, "again")
 
 
 def _spoil(path: Path) -> None:
@@ -145,14 +200,17 @@ def _shift(path: Path) -> None:
 def test_large_passages_are_hashed_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand
 ) -> None:
+    monkeypatch.setattr(seal, "VERIFIED_BYTES", 0)
+    monkeypatch.setattr(seal, "BLOCK", 1)
+    monkeypatch.setattr(seal, "BLOCKS", 2)
     build_retriever(PASSAGES, tmp_path / "ix")
-    monkeypatch.setattr(store, "VERIFIED_BYTES", 0)
     assert command("build", "search", "--out", "ix", "--check")[0] == 0
-    _spoil(tmp_path / "ix" / "passages" / "passages.jsonl")
+    path = tmp_path / "ix" / "passages" / "passages.jsonl"
+    path.write_bytes(path.read_bytes().replace(b":", b"~"))
     with pytest.raises(DataError, match=r"passage 0 in .* is damaged"):
         open_retriever(tmp_path / "ix").search(["capital of France"], 1)
     code, out, err = command("build", "search", "--out", "ix", "--check")
-    assert (code, out, "are not what the index was made from" in err) == (2, "", True)
+    assert (code, out, "passages.jsonl has changed" in err) == (2, "", True)
 
 
 def test_what_cannot_be_built_leaves_nothing(tmp_path: Path) -> None:
@@ -193,6 +251,8 @@ def test_build_search(tmp_path: Path, command: RunCommand) -> None:
         (("build", "serach"), "did you mean search?"),
         (("build", "search", "--corpus", "none", "--out", "ix2"), "there is no corpus in none"),
         ((*build, "ix2", "--model", "x"), "--model belong to --backend dense"),
+        ((*build, "ix2", "--threads", "2"), "--threads belong to --backend pyserini, not to bm25"),
+        ((*build, "ix2", "--threads", "0", "--backend", "pyserini"), "--threads goes from 1"),
         (("build", "search", "--out", "ix2"), "--corpus is missing"),
     ]:
         code, out, err = command(*words)
@@ -203,227 +263,14 @@ def test_build_search(tmp_path: Path, command: RunCommand) -> None:
     assert len(Passages(tmp_path / "ix" / "passages")) == 2
     (tmp_path / "ix" / "bm25" / "docs.bin").write_bytes(b"")
     code, out, err = command("build", "search", "--out", "ix", "--check")
-    assert (code, "docs.bin has changed" in err) == (2, True)
+    assert (code, "docs.bin has 0 bytes, expected" in err) == (2, True)
 
 
-# --- client -----------------------------------------------------------------------------------------------------------
-
-
-class Stand(ThreadingHTTPServer):
-    """Answers with ``replies`` (status, body) one after the other, then as Search-R1's server does."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), StandHandler)
-        self.replies: list[tuple[int, bytes]] = []
-        self.asked: list[dict[str, Any]] = []
-        self.connections: set[int] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class StandHandler(BaseHTTPRequestHandler):
-    server: Stand
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)
-        self.server.connections.add(self.client_address[1])
-        if self.server.replies:
-            status, data = self.server.replies.pop(0)
-        else:
-            queries = body.get("queries", [body.get("query")])
-            document = {"id": "d", "contents": '"T"\nx'}
-            status, data = (
-                200,
-                json.dumps({"result": [[{"document": document, "score": 1.5}] for _ in queries]}).encode(),
-            )
-        self.send_response(status)
-        if status == 307:  # in circles
-            self.server.replies.insert(0, (status, data))
-            self.send_header("Location", self.path)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def stand() -> Iterator[Stand]:
-    with Stand() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-        thread.start()
-        yield made
-        made.shutdown()
-        thread.join()
-
-
-def test_both_dialects(stand: Stand) -> None:
-    found = Passage("d", '"T"\nx', 1.5)
-    batch = HttpRetriever(stand.url)
-    assert batch.search(["a", "b\ud800"], 2) == [[found], [found]]
-    assert stand.asked == [{"queries": ["a", "b\ufffd"], "topk": 2, "return_scores": True}]
-    stand.asked.clear()
-    single = HttpRetriever(stand.url + "/retrieve", dialect="verl_agent")
-    assert single.search(["a", "b"], 3) == [[found], [found]]
-    assert stand.asked == [{"query": q, "topk": 3, "return_scores": True} for q in "ab"]
-    assert batch.search([], 3) == []
-    for retriever in (batch, single):
-        retriever.close()
-    assert len(stand.connections) == 2, "connections are kept"
-
-
-def test_many_queries_go_in_batches(stand: Stand) -> None:
-    retriever = HttpRetriever(stand.url)
-    assert len(retriever.search(["q"] * 300, 1)) == 300
-    assert [len(body["queries"]) for body in stand.asked] == [128, 128, 44]
-    pickle.loads(pickle.dumps(retriever)).close()
-    retriever.close()
-
-
-def test_it_tries_again(stand: Stand) -> None:
-    waits: list[float] = []
-    stand.replies = [(500, b""), (429, b""), (503, b"later")]
-    retriever = HttpRetriever(stand.url, sleep=waits.append)
-    assert len(retriever.search(["a"], 1)[0]) == 1
-    assert waits == [1, 2, 3]
-    stand.replies = [(500, b"")] * 3
-    with pytest.raises(RetrievalError, match=r"no answer in 3 attempts \(HTTP 500\).*serve-search"):
-        HttpRetriever(stand.url, retries=3, sleep=waits.append).search(["a"], 1)
-    assert waits == [1, 2, 3, 1, 2]
-    retriever.close()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "message"),
-    [
-        (400, b'{"error": "bad"}', 'refused: HTTP 400 {"error": "bad"}'),
-        (200, b"<html>", "cannot be read"),
-        (200, b'{"result": [[], []]}', "2 result lists for 1 queries"),
-        (200, b'{"result": [[{"document": {"id": "1"}}]]}', "cannot be read"),
-        (200, b'{"results": []}', "cannot be read"),
-        (200, b'{"result": [[{"text": "t", "score": 1' + b"0" * 400 + b"}]]}", "cannot be read"),
-        (307, b"", "cannot be asked: Exceeded maximum allowed redirects"),
-    ],
-)
-def test_what_cannot_be_read_is_said_at_once(status: int, body: bytes, message: str, stand: Stand) -> None:
-    stand.replies = [(status, body)]
-    retriever = HttpRetriever(stand.url)
-    with pytest.raises(RetrievalError, match="search server") as raised:
-        retriever.search(["a"], 1)
-    assert message in str(raised.value)
-    assert len(stand.asked) == 1 or status == 307
-    retriever.close()
-
-
-def test_nothing_found_and_plain_documents(stand: Stand) -> None:
-    retriever = HttpRetriever(stand.url, dialect="verl_agent")
-    bodies = [b'{"result": []}', b'{"result": [[]]}', b'{"result": [[{"text": "t\\ud800"}]]}']
-    stand.replies = [(200, body) for body in bodies]
-    assert [retriever.search(["a"], 1) for _ in range(3)] == [[[]], [[]], [[Passage("", "t\ufffd")]]]
-    retriever.close()
-
-
-def test_a_server_that_is_away() -> None:
-    waits: list[float] = []
-    with Stand() as gone:
-        url = gone.url
-    with pytest.raises(RetrievalError, match=f"{url}/retrieve gave no answer in 2 attempts"):
-        HttpRetriever(url, retries=2, sleep=waits.append).search(["a"], 1)
-    assert waits == [1]
-
-
-@pytest.mark.parametrize("url", ["", "localhost", "ftp://x", "http://", "http://[::1"])
-def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(ConfigError, match="no address"):
-        HttpRetriever(url)
-
-
-def test_a_name_that_no_host_can_have() -> None:
-    with pytest.raises(RetrievalError, match=r"cannot be asked: .*label"):
-        HttpRetriever(f"http://{'a' * 300}", retries=1).search(["a"], 1)
-
-
-# --- server -----------------------------------------------------------------------------------------------------------
-
-
-def test_requests_are_read() -> None:
-    assert server.parse(b'{"queries": ["a", "b"], "topk": 5, "return_scores": true}') == (["a", "b"], 5, True)
-    assert server.parse(b'{"query": "a"}') == (["a"], 3, False)
-    assert server.parse(b'{"queries": []}') == ([], 3, False)
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
-        (b"", 400, "no JSON"),
-        (b"\xff", 400, "no JSON"),
-        (b"[]", 400, "expected an object"),
-        (b"{}", 400, 'expected "queries"'),
-        (b'{"queries": "a"}', 400, 'expected "queries"'),
-        (b'{"query": ["a"]}', 400, 'expected "queries"'),
-        (b'{"query": "a", "topk": 0}', 400, "topk"),
-        (b'{"query": "a", "topk": true}', 400, "topk"),
-        (b'{"query": "a", "topk": 101}', 400, "topk"),
-        (b'{"query": "a", "return_scores": 1}', 400, "return_scores"),
-        (json.dumps({"queries": ["a"] * 513}).encode(), 413, "at most 512"),
-        (json.dumps({"query": "a" * 10_001}).encode(), 413, "10000 characters"),
-        (b'{"query": ' + b"[" * 100_000, 400, "no JSON"),
-    ],
-)
-def test_requests_are_refused(body: bytes, status: int, message: str) -> None:
-    with pytest.raises(server.BadRequest, match=message) as raised:
-        server.parse(body)
-    assert raised.value.status == status
-
-
-@pytest.fixture
-def served(tmp_path: Path, cli_env: Callable[..., dict[str, str]]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    pytest.importorskip("uvicorn", reason="needs pip install 'seed-suite[serve]'")
-    pytest.importorskip("starlette", reason="needs pip install 'seed-suite[serve]'")
+def test_serve_search_says_what_is_wrong(tmp_path: Path, command: RunCommand) -> None:
     build_retriever(PASSAGES, tmp_path / "ix")
-    command = [sys.executable, "-m", "seed_envs", "serve-search", "ix", "--port", "0"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=cli_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("serving at http://127.0.0.1:"), process.stderr.read() if process.stderr else ""
-        yield line.split()[2].removesuffix("/retrieve;"), process
-        if process.poll() is None:
-            process.kill()
-
-
-def test_our_server_speaks_both_dialects_and_ends_well(served: tuple[str, subprocess.Popen[str]]) -> None:
-    url, process = served
-    expected = BM25Retriever.in_memory(PASSAGES).search(["capital of France", ""], 2)
-    for dialect in ("search_r1", "verl_agent"):
-        retriever = HttpRetriever(url, dialect=dialect, retries=1)
-        assert retriever.search(["capital of France", ""], 2) == expected
-        retriever.close()
-    with httpx.Client(base_url=url) as client:
-        health = client.get("/health").json()
-        assert (health["status"], health["backend"], health["passages"]) == ("ok", "bm25", 3)
-        plain = client.post("/retrieve", json={"query": "France", "topk": 1}).json()
-        assert plain == {"result": [[{"id": "p1", "contents": PASSAGES[0].contents}]]}
-        assert client.post("/retrieve", content=b"x" * (server.MAX_BODY_BYTES + 1)).status_code == 413
-        assert client.post("/retrieve", json={"query": 1}).status_code == 400
-        assert client.get("/retrieve").status_code == 405
-        assert client.get("/docs").status_code == 404
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (0, -signal.SIGTERM)
-    assert process.stderr is not None
-    assert "Traceback" not in process.stderr.read()
-
-
-def test_serve_search_says_what_is_wrong(command: RunCommand) -> None:
     for words, message in [
+        (("ix", "--device", "cuda"), "ix, an index of bm25 takes no device"),
+        (("http://127.0.0.1:9", "--device", "cuda"), "a server takes no device"),
         (("nothing",), "there is no search index in nothing"),
         (("nothing", "--port", "70000"), "--port goes up to 65535"),
         (("nothing", "--port", "x"), "'x' is no number"),

@@ -57,6 +57,11 @@ def command(**changes: str | None) -> list[str]:
         ({"limit": "0"}, [], "a limit of 0 tasks makes no run"),
         ({"splits": "sean"}, [], "unknown split 'sean'"),
         ({"data": "nowhere"}, [], "nowhere"),
+        (
+            {"protocol": "paper", "limit": None},
+            ["max_turns=9"],
+            "--protocol paper has at most 20 turns here, not 9; leave the turn limit out",
+        ),
         ({}, ["history=3"], "history= cannot be set in a sweep"),
         ({"methods": "opid"}, ["samples=episode"], "alfworld/opid cannot be run: samples=episode needs a conversation"),
         ({"methods": "all"}, ["samples=episode"], "no method can be trained in alfworld: samples=episode needs a conv"),

@@ -85,12 +85,12 @@ def test_published_values_of_the_search() -> None:
 def test_micro_presets_plan_with_their_own_language(env: str) -> None:
     preset = get_preset(f"{env}/micro/seed")
     s = preset.settings
-    tasks, lr = 32 if env == "sokoban" else 16, 2e-4 if env == "alfworld" else 1e-4
-    assert (s.tasks, s.group, s.lr, s.kl, s.language) == (tasks, 8, lr, 0.0, f"{env}/micro")
+    lr = {"alfworld": 2e-4, "sokoban": 3e-4}.get(env, 1e-4)
+    assert (s.tasks, s.group, s.lr, s.kl, s.language) == (16, 8, lr, 0.0, f"{env}/micro")
     plan = make_plan(s)
     turns = language_preset(s.language).max_turns
     assert plan.turns == turns and plan.samples == s.iterations * s.tasks * 8 * turns and plan.pool >= 600
-    assert (s.warmup, s.minibatch) == (0, {"sokoban": 512, "alfworld": 1_024}.get(env, 256))
+    assert (s.warmup, s.minibatch) == (0, 1_024 if env == "alfworld" else 256)
     assert "two CPU cores" in preset.sources["minibatch"] and "SEED" in preset.sources["reward"]
 
 

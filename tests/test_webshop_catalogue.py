@@ -214,5 +214,6 @@ def test_writing_the_manifest_anew_changes_nothing(tmp_path: Path, monkeypatch: 
     committed = paths.manifest_path(EMBEDDED).read_bytes()
     monkeypatch.setattr(paths, "manifest_path", lambda name: tmp_path / f"{name}.tsv")
     monkeypatch.delitem(sys.modules, manifests.__name__)
+    monkeypatch.setattr(sys, "argv", [manifests.__name__])
     runpy.run_module(manifests.__name__, run_name="__main__")
     assert (tmp_path / f"{EMBEDDED}.tsv").read_bytes() == committed

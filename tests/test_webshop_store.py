@@ -21,6 +21,7 @@ import pytest
 from seed_envs import paths
 from seed_envs.__main__ import main
 from seed_envs.errors import DataError, SeedError, UnknownName
+from seed_envs.search import build_index, seal
 from seed_envs.webshop import store, store_build
 from seed_envs.webshop.catalogue import MemoryCatalogue, embedded, open_catalogue
 from seed_envs.webshop.generator import write_official
@@ -158,17 +159,20 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn manifest": (lambda f: (f / "store.json").write_text('{"format": 1,'), "store.json is damaged"),
     "no object": (lambda f: (f / "store.json").write_text("[]"), "store.json is damaged"),
     "other version": (lambda f: _edit(f / "store.json", lambda m: m.update(format=99)), "another version"),
-    "lacks entries": (lambda f: _edit(f / "store.json", lambda m: m.pop("sources")), "another version"),
-    "no database": (lambda f: _edit(f / "store.json", lambda m: m.update(database=None)), "store.json is damaged"),
-    "no size": (lambda f: _edit(f / "store.json", lambda m: m.update(database={})), "another version"),
-    "no files": (lambda f: _edit(f / "store.json", lambda m: m.update(sources=None)), "another version"),
-    "no products": (lambda f: (f / "products.sqlite").unlink(), "has 0 bytes, expected"),
+    "lacks entries": (lambda f: _edit(f / "store.json", lambda m: m.pop("sources")), "store.json has changed"),
+    "no database": (lambda f: _edit(f / "store.json", lambda m: m.update(database=None)), "store.json has changed"),
+    "other count": (lambda f: _edit(f / "store.json", lambda m: m.update(products=59)), "store.json has changed"),
+    "no products": (lambda f: (f / "products.sqlite").unlink(), r"products\.sqlite is missing, expected \d+ bytes"),
     "cut": (lambda f: os.truncate(f / "products.sqlite", 8_192), "has 8192 bytes, expected"),
-    "one bit": (lambda f: _flip(f / "products.sqlite"), "has changed since it was written"),
+    "one bit": (lambda f: _flip(f / "products.sqlite"), "has changed: its sha256 is"),
     "no index": (lambda f: shutil.rmtree(f / "index"), "no search index"),
     "cut index": (lambda f: os.truncate(f / "index/docs.bin", 4), "docs.bin has 4 bytes"),
     "index of others": (
         lambda f: _edit(f / "index/manifest.json", lambda m: m.update(meta={"shop_sha256": "0"})),
+        "index/manifest.json has changed",
+    ),
+    "another shop's index": (
+        lambda f: build_index(["red"] * 60, f / "index", meta={"shop_sha256": "0"}),
         "made from something else",
     ),
 }
@@ -187,26 +191,28 @@ def test_damage_is_refused_in_one_line(folder: Path, kind: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         open_store(folder)
     assert "\n" not in str(caught.value)
-    assert "build" in str(caught.value)
+    assert "type: python -m seed_envs build webshop" in str(caught.value)
 
 
-def test_large_stores_are_hashed_by_verify(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "VERIFIED_BYTES", 0)
+def test_large_stores_are_hashed_by_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seal, "VERIFIED_BYTES", 0)
+    monkeypatch.setattr(seal, "BLOCK", 16)
+    folder = tmp_path / "shop"
+    build_store(products(), folder, name="some")
     store.verify(folder)
-    _flip(folder / "products.sqlite")
+    _flip(folder / "products.sqlite")  # between two of the blocks that opening looks at
     open_store(folder)
-    with pytest.raises(DataError, match="has changed since it was written"):
+    with pytest.raises(DataError, match="has changed: its sha256 is"):
         store.verify(folder)
 
 
-def test_a_torn_row_is_an_error_of_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "VERIFIED_BYTES", 0)
+def test_a_torn_row_is_an_error_of_the_data(folder: Path) -> None:
+    shop = open_store(folder)
     first, second = (p.asin for p in products(2))
     for asin, body in ((first, b"torn"), (second, store_build.zlib.compress(b"[1]"))):
         with sqlite3.connect(folder / "products.sqlite") as database:
             database.execute("UPDATE product SET body = ? WHERE asin = ?", (body, asin.encode()))
         database.close()
-    shop = open_store(folder)
     for asin in (first, second):
         with pytest.raises(DataError, match="damaged product"):
             shop.product(asin)
@@ -335,7 +341,7 @@ def test_the_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{folder}: undamaged, 40 products (--force builds it again)\n"
     _flip(folder / "products.sqlite")
     assert main(["build", "webshop", "--data", str(root), "--check"]) == 2
-    assert "has changed since it was written; type: python -m seed_envs build" in capsys.readouterr().err
+    assert "type: python -m seed_envs build webshop --profile small-synthetic --force" in capsys.readouterr().err
     assert main(["build", "webshop", "--data", str(root), "--force", "--profile", "small-human"]) == 0
     assert len(open_store(folder)) == 40
 

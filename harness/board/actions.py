@@ -16,9 +16,9 @@ from typing import IO, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from harness.board.fields import Hash, Part, why
+from harness.board.fields import Hash, Part
 from harness.summary import Key, Row, merge
-from seed_agent.trajectory import ERRORS, EnvRecord, Episode, ErrorRecord, Outcome, Seen, Turn, read_line
+from seed_agent.trajectory import ERRORS, EnvRecord, Episode, ErrorRecord, Outcome, Seen, Turn, read_line, why
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical
 
@@ -180,13 +180,13 @@ def of_run(path: Path) -> Iterator[tuple[Header, dict[Key, Row], Iterator[Logged
     Memory holds the rows alone. Texts are checked against the hashes beside them.
 
     Raises:
-        DataError: naming the line that is no record or is there twice; or when there is none.
+        DataError: naming the line that is no record or is there twice; or when there is no file, or no record.
     """
     rows: dict[Key, Row] = {}
     places: dict[Key, int] = {}
     splits: dict[str, EnvRecord] = {}
     policy = None
-    with path.open("rb") as file:
+    with _records(path) as file:
         place = 0
         for number, line in enumerate(file, 1):
             try:
@@ -203,6 +203,13 @@ def of_run(path: Path) -> Iterator[tuple[Header, dict[Key, Row], Iterator[Logged
             raise DataError(f"{path} holds no episodes; expected the records of a finished run")
         header = Header(policy=policy, splits=dict(sorted(splits.items())))
         yield header, rows, (_at(file, places[key]) for key in sorted(places))
+
+
+def _records(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; expected the records of a finished run") from None
 
 
 def _at(file: IO[bytes], place: int) -> Logged:

@@ -17,6 +17,7 @@ from harness.board.lineage import training
 from harness.config import slug
 from harness.provenance import now
 from harness.runs import arguments
+from seed_agent.trajectory import why
 from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.prompting import builtin_template
 from seed_envs.seeding import canonical
@@ -93,7 +94,7 @@ def _check_texts(wishes: Wishes) -> None:
         try:
             TypeAdapter(kind).validate_python(text)
         except ValidationError as error:
-            raise ConfigError(f"{flag} cannot be used: {fields.why(error)}") from None
+            raise ConfigError(f"{flag} cannot be used: {why(error)}") from None
 
 
 def _accepted(run: Finished, wishes: Wishes) -> Finished:
@@ -166,7 +167,7 @@ def _row(runs: Sequence[Finished], folder: Path, wishes: Wishes) -> Entry:
             flags=derived.flags(environment, protocol, method, learnt, made),
         )
     except ValidationError as error:
-        raise DataError(f"{first.folder} recorded what cannot be a row: {fields.why(error)}") from None
+        raise DataError(f"{first.folder} recorded what cannot be a row: {why(error)}") from None
     except KeyError as error:
         raise DataError(
             f"{first.folder} recorded no {error.args[0]}; it is of an older version: run it again"
@@ -285,7 +286,7 @@ def _provenance(run: Finished) -> entry.Provenance:
 
 
 def _log(run: Finished, folder: Path, name: str, i: int, of: int) -> entry.ActionLog:
-    path = folder / f"{name}{f'.{i + 1}' if of > 1 else ''}.jsonl.gz"
+    path = folder / f"{name}{f'.{i + 1}' if of > 1 else ''}{entry.LOG}"
     with run.episodes() as (header, _, episodes):
         count = write_log(path, header, episodes)
     return checks.describe_log(path, count)

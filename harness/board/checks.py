@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from harness.board import derived
 from harness.board.actions import Header, read_log, rows_of
-from harness.board.entry import ActionLog, Entry, Method, Run
+from harness.board.entry import LOG, ActionLog, Entry, Method, Run
 from harness.board.replay import seeds
 from harness.config import slug
 from harness.runs import arguments, flat
@@ -56,7 +56,7 @@ def _computed(entry: Entry) -> Iterator[str]:
         yield f"the id {entry.id} does not end in {end}, which the configurations of its runs give"
     for run in entry.runs:
         if not run.log.file.startswith(f"{entry.id}."):
-            yield f"the log {run.log.file} is not named after the row; expected {entry.id}.jsonl.gz"
+            yield f"the log {run.log.file} is not named after the row; expected {entry.id}{LOG}"
 
 
 def _method(entry: Entry) -> Iterator[str]:
@@ -130,8 +130,7 @@ def _manifests(entry: Entry) -> Iterator[str]:
 def kind_of(records: Sequence[EnvRecord]) -> Literal["embedded", "official", "local"]:
     """Return the kind of data that environments read."""
     found = {record.kwargs.get("data", "embedded") for record in records}
-    names = [record.manifest.partition("/")[0] for record in records]
-    if "local" in found or any(name.endswith("-local") or "-local-" in name for name in names):
+    if "local" in found or any(record.local for record in records):
         return "local"
     return "embedded" if found == {"embedded"} else "official"
 

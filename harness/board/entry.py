@@ -25,15 +25,17 @@ from harness.board.fields import (
     Some,
     Tag,
     Time,
-    why,
 )
 from harness.board.measures import Aggregate, Summary
+from seed_agent.trajectory import why
 from seed_envs.errors import UPDATE, DataError
 from seed_envs.files import write_atomically
 
 ROW_VERSION = 1
 MEASURED = "measured"
 """The folder of a leaderboard that holds its measured rows."""
+LOG = ".jsonl.gz"
+"""How the names of action logs end."""
 
 
 class Best(Part):

@@ -4,9 +4,9 @@ import json
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from seed_envs.visible import HIDDEN, escaped
+from seed_envs.visible import HIDDEN
 
 TAG = r"^[a-z0-9][a-z0-9._-]{0,150}$"
 SHA256 = r"^[0-9a-f]{64}$"
@@ -23,15 +23,6 @@ class Open(BaseModel):
     """A part of a summary: what else ``summary.json`` has is kept."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
-
-
-def why(error: ValidationError) -> str:
-    """Return the first thing that is wrong, with its place where it has one."""
-    wrong = error.errors(include_url=False, include_input=False)[0]
-    where, text = ".".join(map(str, wrong["loc"])), wrong["msg"].removeprefix("Value error, ")
-    if wrong["type"] == "string_unicode":
-        text = "it holds what UTF-8 cannot hold"
-    return escaped(f"{where[:200]}: {text[:200]}" if where else text[:200])
 
 
 def _printable(text: str) -> str:

@@ -15,8 +15,13 @@ from harness.board.checks import recomputed
 from harness.board.entry import Ceiling
 from harness.runs import ANOTHER, RECORDS, RUN, SUMMARY, read_run
 from harness.summary import Key, Row
+from seed_agent.trajectory import why
 from seed_envs.errors import DataError
 from seed_envs.seeding import canonical, sha256_text
+
+
+class Changed(DataError):
+    """A finished run whose files are not those that it wrote: one is missing, torn or was edited."""
 
 
 class _Env(BaseModel):
@@ -153,7 +158,8 @@ def read_finished(folder: Path) -> Finished:
     """Read a finished run.
 
     Raises:
-        SeedError: when the folder holds none, or it was not finished, or its configuration was edited.
+        Changed: when it was finished, and its configuration was edited or its summary is missing or torn.
+        SeedError: when the folder holds none, or it was not finished.
     """
     if not folder.is_dir():
         raise DataError(f"there is no run in {folder}; expected a folder that harness.eval wrote")
@@ -163,17 +169,23 @@ def read_finished(folder: Path) -> Finished:
     if state["status"] != "finished":
         raise DataError(f"the run in {folder} is {state['status']}, not finished; repeat its command to go on")
     try:
-        sound = sha256_text(canonical(state["config"])) == state["digest"]
-        summary = json.loads((folder / SUMMARY).read_bytes())
-        known = isinstance(summary, dict) and isinstance(summary["planned"], int)
         _State.model_validate(state, strict=True)
+        sound = sha256_text(canonical(state["config"])) == state["digest"]
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise DataError(
-            f"{folder / RUN} is not as it was written: {place} is no such thing; repeat its command"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"the run in {folder} cannot be read ({error}); repeat its command") from None
-    if not sound or not known:
-        raise DataError(f"{folder / RUN} is not as it was written: its configuration has another digest")
-    return Finished(folder, state, summary)
+        raise DataError(f"{folder / RUN} is not as it was written: {why(error)}; repeat its command") from None
+    except (ValueError, TypeError, RecursionError):  # no JSON that this program writes
+        sound = False
+    if not sound:
+        raise Changed(f"{folder / RUN} is not as it was written: its configuration has another digest")
+    return Finished(folder, state, _summary(folder / SUMMARY))
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or "no JSON"
+        raise Changed(f"{path} cannot be read ({reason}); repeat the run's command, which writes it again") from None
+    if not isinstance(found, dict) or type(found.get("planned")) is not int:
+        raise Changed(f"{path} is not as it was written; remove it and repeat the run's command")
+    return found

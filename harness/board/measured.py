@@ -129,6 +129,7 @@ def _facts(entry: Entry, split: str) -> dict[str, dict[str, str]]:
         "id": entry.id,
         **{key: value for key, value in row.items() if value},
         "verify": f"python -m harness.verify leaderboards/measured/{entry.id}.json",
+        "read the actions": f"gzip -cd {' '.join(f'leaderboards/measured/{run.log.file}' for run in entry.runs)}",
     }
     for i, run in enumerate(entry.runs):
         of = "" if len(entry.runs) == 1 else f", run {i + 1}"

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from seed_agent.trajectory import why
+from seed_envs.cli.common import one_line
 from seed_envs.errors import DataError
 
 HEADER = "tables.toml"
@@ -196,9 +198,8 @@ def _header(path: Path) -> _Tables:
     try:
         found = _Tables.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
-        why = f"{where}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else str(error)
-        raise DataError(f"{path} cannot be read ({why}); expected papers, protocols, problems and tables") from None
+        reason = why(error) if isinstance(error, ValidationError) else one_line(error)
+        raise DataError(f"{path} cannot be read ({reason}); expected papers, protocols, problems and tables") from None
     for name, table in found.tables.items():
         for key, column in table.columns.items():
             named = {*column.mean_of, *(part for part in (column.corrects, column.decodes) if part)}

@@ -10,7 +10,7 @@ from harness import protocol as protocols
 from harness.board import checks
 from harness.board.actions import Logged, read_log
 from harness.board.entry import Ceiling, Entry, read_entry
-from harness.board.finished import read_finished
+from harness.board.finished import Changed, read_finished
 from harness.board.replay import Replayed, Where, replay, seeds
 from harness.ceilings import ceilings
 from harness.runs import flat
@@ -77,8 +77,12 @@ def _verify_row(path: Path, where: Where, progress: Progress) -> Verdict:
 
 
 def _verify_run(folder: Path, where: Where, progress: Progress) -> Verdict:
-    run = read_finished(folder)
     verdict = Verdict(str(folder))
+    try:
+        run = read_finished(folder)
+    except Changed as error:
+        verdict.problems.append(str(error))
+        return verdict
     try:
         with run.episodes() as (header, _, episodes):
             verdict.problems += map(str, islice(seeds(header, episodes, int(run.config["seed"])), MOST))

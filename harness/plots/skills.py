@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seed_agent.trajectory import read_line
+from harness.summary import read_records
 from seed_envs.errors import ConfigError, DataError
 
 SKILLS, TRAJECTORIES = "skills.jsonl", "trajectories.jsonl"
@@ -60,9 +60,7 @@ def _categories(path: Path) -> dict[tuple[str, int], str]:
     """Return the category of each episode that stage 1 has collected."""
     if not path.exists():
         return {}
-    with path.open(encoding="utf-8") as file:
-        episodes = (read_line(line) for line in file if line.endswith("\n"))
-        return {(one.task_id, one.attempt): one.category for one in episodes}
+    return {(one.task_id, one.attempt): one.category for one in read_records(path, growing=True)}
 
 
 def _choose(found: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Options, make_plans
+from harness.players import Speech
 from harness.protocol import FULL
 from harness.runs import SUMMARY
 from harness.sweeps.grid import Cell, Grid, cells_of
@@ -295,7 +296,7 @@ class _Planner:
     def _tasks(self, settings: Settings) -> dict[str, int]:
         """Return the splits to evaluate and how many tasks of each; training's fraction has no say in it."""
         others = {key: value for key, value in settings.env_args.items() if key != "data"}
-        known = json.dumps([settings.env, others], sort_keys=True)
+        known = json.dumps([settings.env, others, settings.language, settings.max_turns], sort_keys=True)
         if known not in self._splits:
             options = Options(
                 envs=(settings.env,),
@@ -303,6 +304,8 @@ class _Planner:
                 splits=self.grid.splits,
                 policies=("scripted:random",),
                 settings=others,
+                max_turns=settings.max_turns,
+                speech=Speech(preset=settings.language),
                 protocol=self.grid.protocol,
                 limit=self.grid.limit,
                 seed=self.grid.eval_seed,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from seed_agent.images import encode_png
 from seed_agent.policy import Completion, Message, Pixels, Sampling
+from seed_agent.trajectory import why
 from seed_envs.errors import ConfigError
 from seed_envs.prompting import IMAGE
 
@@ -84,9 +85,7 @@ def read_completion(body: bytes, sampling: Sampling) -> Completion:
     try:
         return _Reply.model_validate_json(body).choices[0].completion(sampling)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+        raise ValueError(why(error)) from None
 
 
 class _Logprob(BaseModel):

@@ -26,7 +26,7 @@ from seed_agent.tiny import build_text_model, build_vision_model
 from seed_agent.train import checkpoint
 from seed_agent.train.demos import Demos, Recipe, gather
 from seed_agent.train.fit import Companions, FitPlan, encode, fit
-from seed_agent.train.readers import codes_of
+from seed_agent.train.readers import READERS, tokens_of
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
 from seed_envs.errors import ConfigError, UnknownName
@@ -60,7 +60,7 @@ BASES = {
     "alfworld": Base(
         "seed_envs/ALFWorld-v0",
         "alfworld/micro",
-        Recipe(noise=0.3, search=0.5, imperfect=3, skilled=300, analyses=100, analysis_chars=4_000),
+        Recipe(noise=0.3, search=0.5, imperfect=3, skilled=300, analyses=400, analysis_chars=4_000),
         FitPlan(epochs=1, lr=2e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "sokoban": Base(
@@ -177,12 +177,12 @@ def new_policy(base: Base, folder: Path, demos: Demos, seed: int) -> HFPolicy:
     build(folder, seed=seed, hidden=base.hidden, layers=base.layers, vocab=base.vocab, texts=texts)
     loaded = load_model(str(folder), Placement("cpu", "float32", "tiny models are built on the CPU"))
     kind = get_preset(base.language).kind
-    loaded.tokenizer.add_tokens([*tags_of(kind), *(f"[{code}]" for code in codes_of(kind))])
+    loaded.tokenizer.add_tokens([*tags_of(kind), *tokens_of(kind)])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loaded.model.resize_token_embeddings(len(loaded.tokenizer), mean_resizing=False)
     if not base.vision:
-        wire_copying(loaded.model, seed=seed)
+        wire_copying(loaded.model, seed=seed, recall=kind in READERS)
     vision = None
     if loaded.images is not None:
         pixels = 0  # small pictures stay small: a cell of a room is a patch

@@ -236,8 +236,8 @@ FOR_ENV = {
 """The models each environment was published with."""
 
 _MICRO: dict[str, dict[str, Any]] = {
-    "alfworld": {"iterations": 24, "minibatch": 1_024, "lr": 2e-4},
-    "sokoban": {"min_pixels": 0, "iterations": 20, "tasks": 32, "minibatch": 512, "batch": 256},
+    "alfworld": {"iterations": 20, "minibatch": 1_024, "lr": 2e-4},
+    "sokoban": {"min_pixels": 0, "iterations": 16, "lr": 3e-4},
     "searchqa": {"warmup": 0},
 }
 """What ``micro`` changes for one environment."""

@@ -22,6 +22,9 @@ Reader = Callable[[Situation, Sequence[str], Draws, bool], tuple[str, str]]
 SLIP = "try something"
 """The thought before an action that is drawn at random."""
 
+ROWS = tuple(f"#{row}" for row in range(1, 11))
+"""How a compact page names its products, before their codes: what stands before a code must not be like elsewhere."""
+
 _BUTTONS = ("back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now")
 _PRICE = re.compile(r"\$([\d,]+\.?\d*)")
 _CEILING = re.compile(r"price lower than ([\d.]+)")
@@ -54,8 +57,9 @@ def read_shop(situation: Situation, plan: Sequence[str], draws: Draws, err: bool
         return SLIP, draws.choice(offered)
     products = list(_products(situation.observation["text"], offered))
     if products:
-        asin, title, _ = max(products, key=lambda product: _fit(product, wanted))
-        return f"{_told(title, wanted)}[{asin}]", click(asin)
+        asin, title, price = max(products, key=lambda product: _fit(product, wanted))
+        row = products.index((asin, title, price))
+        return f"{_told(title, wanted)}{ROWS[row]}[{asin}]", click(asin)
     if click("buy now") not in offered:  # a description, or nothing found
         back = "< prev" if click("< prev") in offered else "back to search"
         return "go back", click(back)
@@ -142,6 +146,12 @@ def _quote(question: str, target: str, shown: dict[str, str], turns: Sequence[Tu
                 lead, after = sentence[: found.start()].split()[-3:], sentence[found.end() :].split(" ")[:3]
                 return f"{title}: {' '.join([*lead, target])}{'' if lead else ' '.join(after)}"
     return ""
+
+
+def tokens_of(kind: str) -> tuple[str, ...]:
+    """Return what has to be one token each for a kind: codes in brackets and what names the rows of a page."""
+    codes = codes_of(kind)
+    return (*ROWS, *(f"[{code}]" for code in codes)) if codes else ()
 
 
 def codes_of(kind: str) -> tuple[str, ...]:

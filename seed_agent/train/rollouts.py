@@ -90,10 +90,10 @@ class Stage:
         """
         settings = self.settings
         self.limit = settings.max_turns or get_preset(settings.language).max_turns
-        kwargs = {**settings.env_args, "split": self.split}
-        maker = EnvMaker(settings.env, {**kwargs, "max_episode_steps": self.limit})
+        kwargs = {**settings.env_args, "split": self.split, "max_episode_steps": self.limit}
+        maker = EnvMaker(settings.env, kwargs)
         self.envs = GroupVectorEnv(maker, num_tasks=self.rows)
-        self.record = env_record(EnvMaker(settings.env, kwargs), self.envs.prototype)
+        self.record = env_record(maker, self.envs.prototype)
         self.tasks = self.envs.prototype.get_wrapper_attr("tasks")
 
     def play(

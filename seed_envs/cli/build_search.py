@@ -60,7 +60,7 @@ def _parser() -> Parser:
     parser.add_argument("--limit", type=Parser.count, metavar="N", help="the first N passages only")
     parser.add_argument("--force", action="store_true", help="replace what is in DIR")
     parser.add_argument("--check", action="store_true", help="only verify the index in DIR, every byte of it")
-    parser.add_argument("--threads", type=Parser.count, default=1, metavar="N", help="pyserini: threads (default 1)")
+    parser.add_argument("--threads", type=Parser.count, metavar="N", help="pyserini: threads (default 1)")
     dense = parser.add_argument_group("dense")
     dense.add_argument("--model", help="folder or hub name of a transformers encoder, such as intfloat/e5-base-v2")
     dense.add_argument("--kind", choices=("flat", "hnsw"), help="exact or approximate (default flat)")
@@ -82,13 +82,16 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
     Raises:
         ConfigError: when one of another backend is given.
     """
-    given = {name: getattr(args, name) for name in DENSE_OPTIONS if getattr(args, name) is not None}
-    if given and args.backend != "dense":
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"{flags} belong to --backend dense, not to {args.backend}")
-    if args.backend == "pyserini":
-        return {"threads": max(args.threads, 1)}
-    return given
+    of = {"dense": DENSE_OPTIONS, "pyserini": ("threads",)}
+    for backend, names in of.items():
+        given = [name for name in names if getattr(args, name) is not None]
+        if given and args.backend != backend:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ConfigError(f"{flags} belong to --backend {backend}, not to {args.backend}")
+    if args.threads == 0:
+        raise ConfigError("--threads goes from 1")
+    names = of.get(args.backend, ())
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

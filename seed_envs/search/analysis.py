@@ -8,6 +8,7 @@ Unicode Standard Annex 29. Differences are listed in docs/search.md.
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +25,9 @@ STOP_WORDS = frozenset(
 
 MAX_TOKEN_CHARS = 255
 """Longer tokens are split; counted in UTF-16 units, as Lucene counts."""
+
+LONGEST_WORD = 1 << 18
+"""Characters without a blank that are looked at together."""
 
 CACHED_TERMS = 1 << 17
 
@@ -54,8 +58,19 @@ def _ascii_tokens(text: str) -> list[str]:
 
 
 def _any_tokens(text: str) -> list[str]:
-    found = (match for match in _TOKEN.finditer(text) if match.lastgroup)
+    found = (match for piece in _pieces(text) for match in _TOKEN.finditer(text, *piece) if match.lastgroup)
     return [token for match in found for token in _split(text, match.start(), match.end())]
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of parts that ``regex`` can match: it runs out of memory in words of millions."""
+    start = 0
+    while start < len(text):
+        end = min(start + LONGEST_WORD, len(text))
+        if end < len(text) and (blank := text.rfind(" ", start, end)) > start:
+            end = blank
+        yield start, end
+        start = end
 
 
 @lru_cache(CACHED_TERMS)

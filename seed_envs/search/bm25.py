@@ -52,18 +52,19 @@ class BM25Index:
         self._local = threading.local()
 
     @classmethod
-    def open(cls, folder: Path, *, expect: Mapping[str, Any] | None = None) -> "BM25Index":
+    def open(cls, folder: Path, *, expect: Mapping[str, Any] | None = None, again: str = store.AGAIN) -> "BM25Index":
         """Map the index of a folder.
 
         Args:
             folder: what ``build_index`` made.
             expect: entries that its ``meta`` must have, such as the hash of a catalogue.
+            again: what to do about an index that cannot be used, for messages.
 
         Raises:
             DataError: when there is none, it is torn, another version made it, or it was made from
                 something else.
         """
-        manifest, postings = store.load(Path(folder), expect or {})
+        manifest, postings = store.load(Path(folder), expect or {}, again=again)
         return cls(postings, manifest, Path(folder).absolute())
 
     @classmethod

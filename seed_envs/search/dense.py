@@ -98,7 +98,11 @@ class Encoder:
             raise DataError(f"the encoder {chosen.model} cannot be loaded: {str(error).splitlines()[0]}") from error
 
     def encode(self, texts: Sequence[str], prefix: str) -> Vectors:
-        """Return the vectors of ``texts`` (texts, dimensions), each of length 1."""
+        """Return the vectors of ``texts`` (texts, dimensions), each of length 1.
+
+        Raises:
+            DataError: when one is not finite: with such vectors anything would be found.
+        """
         pieces = []
         for at in range(0, len(texts), self.settings.batch):
             batch = [prefix + without_surrogates(text) for text in texts[at : at + self.settings.batch]]
@@ -115,6 +119,8 @@ class Encoder:
             mask = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
             means = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
             unit: Vectors = torch.nn.functional.normalize(means.float(), dim=-1).cpu().numpy()
+        if not np.isfinite(unit).all():
+            raise DataError(f"the encoder {self.settings.model} gives vectors that are not finite; take another model")
         return unit
 
 
@@ -230,7 +236,7 @@ class DenseRetriever:
 
     def describe(self) -> dict[str, Any]:
         """Return what the result depends on; the folder of a local model does not matter."""
-        described = asdict(self.card)
+        described = self.card.describe()
         described["parameters"]["model"] = Path(described["parameters"]["model"]).name
         return described
 

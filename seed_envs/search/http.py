@@ -6,6 +6,7 @@
 Source: Search-R1's retrieval server, verl-agent's and SkyRL's search environments.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,14 +69,14 @@ class HttpRetriever:
         self.dialect, self.retries, self.timeout_s, self._sleep = dialect, retries, timeout_s, sleep
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Return the ``k`` best passages for each query.
+        """Return the ``k`` best passages for each query: the first ``k`` where the server sends more.
 
         Raises:
             RetrievalError: when the server cannot be reached, refuses or answers something else.
         """
         if not queries:
             return []
-        return [found for request in self._requests(queries, k) for found in self._asked(*request)]
+        return [found[:k] for request in self._requests(queries, k) for found in self._asked(*request)]
 
     def describe(self) -> dict[str, Any]:
         """Return what is known of the server: its address is not kept, for it says nothing of the result."""
@@ -157,11 +158,23 @@ def _read(answer: httpx.Response, expected: int, url: str) -> list[list[Passage]
 
 
 def _passage(entry: Mapping[str, Any]) -> Passage:
-    """Read a document with its score, or a plain one."""
+    """Read a document with its score, or a plain one, whose score is 0.
+
+    Raises:
+        ValueError: when the score is no finite number, or contents or text are no texts.
+    """
     document = entry.get("document", entry)
-    score = float(entry.get("score", 0.0))
-    number = without_surrogates(str(document.get("id", "")))
+    score = entry.get("score", 0.0)
+    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+        raise ValueError(f"the score {score!r:.40} is no finite number")
+    number = "" if document.get("id") is None else without_surrogates(str(document["id"]))
     if "contents" in document:
-        return Passage(number, without_surrogates(str(document["contents"])), score)
-    title, text = (without_surrogates(str(part)) for part in (document.get("title", ""), document["text"]))
-    return Passage.of(number, title, text, score)
+        return Passage(number, _text(document["contents"]), float(score))
+    title = without_surrogates(str(document.get("title") or ""))
+    return Passage.of(number, title, _text(document["text"]), float(score))
+
+
+def _text(part: object) -> str:
+    if not isinstance(part, str):
+        raise ValueError(f"{part!r:.40} where a text was expected")
+    return without_surrogates(part)

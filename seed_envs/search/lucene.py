@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,5 +233,5 @@ class LuceneRetriever:
     def describe(self) -> dict[str, Any]:
         """Return what the result depends on."""
         if self.card:
-            return asdict(self.card)
+            return self.card.describe()
         return {"backend": "pyserini", "passages": len(self.index), "folder": self.index.folder.name}

@@ -9,7 +9,8 @@ import hashlib
 import json
 import lzma
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -62,34 +63,46 @@ def read_corpus(path: Path) -> Iterator[Passage]:
     """Yield the passages of a corpus: JSON lines with ``contents``, or with ``title`` and ``text``.
 
     Args:
-        path: ``.jsonl``, ``.jsonl.gz`` or ``.jsonl.xz``; ids default to the line's number from 0.
+        path: ``.jsonl``, ``.jsonl.gz`` or ``.jsonl.xz``; an id that is absent,
+            empty or null is the line's number from 0.
 
     Raises:
         DataError: naming the line that cannot be used.
         OSError: when the file cannot be read.
     """
     opener = OPENERS.get(path.suffix, open)
-    number = 0
+    number = -1
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with opener(path, "rb") as lines:
             for number, line in enumerate(lines):
                 if line.strip():
-                    yield _passage(json.loads(line), str(number))
-    except (ValueError, RecursionError, EOFError, lzma.LZMAError) as error:
+                    yield _passage(json.loads(line.decode("utf-8")), str(number))
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{path}, line {number + 1}: {error}; expected JSON lines with 'id' and 'contents', or 'title' and 'text'"
+        ) from error
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{path}, after line {number + 1}: {error}; expected a whole {path.suffix} file; get it again"
         ) from error
 
 
 def _passage(row: object, number: str) -> Passage:
     if not isinstance(row, dict):
         raise ValueError(f"{type(row).__name__} where an object belongs")
-    name, contents = row.get("id", number), row.get("contents")
+    name, contents = _label(row, "id") or number, row.get("contents")
     if contents is None and isinstance(row.get("text"), str):
-        return Passage.of(str(name), str(row.get("title") or ""), row["text"])
+        return Passage.of(name, _label(row, "title"), row["text"])
     if not isinstance(contents, str):
         raise ValueError("no text")
-    return Passage(str(name), contents)
+    return Passage(name, contents)
+
+
+def _label(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+        raise ValueError(f"{key} is {value!r:.40}, neither a text nor a number")
+    return "" if value is None else str(value)
 
 
 def without_surrogates(text: str) -> str:
@@ -128,7 +141,7 @@ class Passages:
             self._offsets = (
                 np.fromfile(offsets, np.uint64) if not offsets.stat().st_size else np.memmap(offsets, np.uint64, "r")
             )
-            self.size = size = lines.stat().st_size
+            size = lines.stat().st_size
         except (FileNotFoundError, ValueError) as error:
             raise DataError(f"there are no passages in {folder} ({error}); build the index again") from error
         if not len(self._offsets) or int(self._offsets[-1]) != size:
@@ -154,24 +167,6 @@ class Passages:
             return Passage(row["id"], row["contents"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"passage {number} in {self.folder} is damaged ({error}); build the index again") from error
-
-    def verify(self, sha256: str) -> None:
-        """Read the whole store.
-
-        Args:
-            sha256: of its lines, as ``write_passages`` returned it.
-
-        Raises:
-            DataError: when lines or offsets are not what they were when they were written.
-        """
-        starts, ends = self._offsets[:-1], self._offsets[1:]
-        whole = (
-            hashlib.sha256(self._lines).hexdigest() == sha256 and not starts[:1].any() and bool((starts < ends).all())
-        )
-        if not (whole and (np.frombuffer(self._lines, np.uint8)[ends - np.uint64(1)] == ord("\n")).all()):
-            raise DataError(
-                f"the passages in {self.folder} are not what the index was made from; build the index again"
-            )
 
     def __iter__(self) -> Iterator[Passage]:
         """Yield all passages in order."""

@@ -5,22 +5,25 @@ A folder made by ``build_retriever``: ``retriever.json`` (what it is and what it
 """
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from seed_envs.download import Report, silent
-from seed_envs.errors import DataError, SeedError, UnknownName
+from seed_envs.errors import ConfigError, DataError, SeedError, UnknownName
 from seed_envs.files import write_atomically
-from seed_envs.search import store
+from seed_envs.search import seal, store
 from seed_envs.search.bm25 import BM25Index, build_index
 from seed_envs.search.passages import Passage, Passages, write_passages
 
-FORMAT, CARD = 1, "retriever.json"
+FORMAT, CARD = 2, "retriever.json"
 
 BACKENDS = ("bm25", "pyserini", "dense")
 """What ``build_retriever`` makes."""
+
+_AGAIN = "build it again: python -m seed_envs build search --corpus FILE.jsonl --out "
 
 
 class RetrievalError(SeedError):
@@ -51,7 +54,20 @@ class Card:
     """Of the lines of the passage store."""
     parameters: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Path within the folder to seal (``seal.of``). For the arrays of ``bm25`` the manifest beside them stands."""
     format: int = FORMAT
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a result depends on: not the seals, for Lucene and HNSW write other bytes every time."""
+        return {key: value for key, value in asdict(self).items() if key != "files"}
+
+    def again(self, folder: Path) -> str:
+        """Return what to do about an index that cannot be used."""
+        words = [shlex.quote(str(folder)), "--force --backend", self.backend]
+        for name in ("model", "kind"):
+            words += [f"--{name}", shlex.quote(str(self.parameters[name]))] if name in self.parameters else []
+        return _AGAIN + " ".join(words)
 
 
 class BM25Retriever:
@@ -76,7 +92,7 @@ class BM25Retriever:
 
     def describe(self) -> dict[str, Any]:
         """Return what the result depends on."""
-        return asdict(self.card) if self.card else {"backend": "bm25", "passages": len(self.passages)}
+        return self.card.describe() if self.card else {"backend": "bm25", "passages": len(self.passages)}
 
 
 def build_retriever(
@@ -117,8 +133,9 @@ def build_retriever(
         count, sha256 = _store(passages, done / "passages", report)
         stored = Passages(done / "passages")
         parameters, packages = _index(backend, stored, done, dict(options or {}), report)
-        card = Card(backend, count, sha256, parameters, store.versions(*packages))
-        write_atomically(done / CARD, (json.dumps(asdict(card), indent=1) + "\n").encode())
+        seals = {name: seal.of(done / name) for name in _sealed(done)}
+        card = Card(backend, count, sha256, parameters, store.versions(*packages), seals)
+        write_atomically(done / CARD, seal.manifest(asdict(card)))
         store.put_in_place(done, folder)
         store.discard(partial)
     return card
@@ -168,80 +185,111 @@ def _index(
     )
 
 
-def read_card(folder: Path) -> Card:
+def read_card(folder: Path, again: str = "") -> Card:
     """Return what the retriever in ``folder`` was made from.
 
+    Args:
+        folder: what ``build_retriever`` made.
+        again: what to do about a damaged one, for the message (default: a command).
+
     Raises:
-        DataError: when there is none, or another version made it.
+        DataError: when there is none, another version made it or it was changed.
     """
     path = folder / CARD
+    again = again or f"{_AGAIN}{shlex.quote(str(folder))} --force"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.get("format") != FORMAT:
-            raise DataError(f"{path} has format {values.get('format')!r}, expected {FORMAT}; build the index again")
-        return Card(**values)
+            raise DataError(f"{path} has format {values.get('format')!r}, expected {FORMAT}; {again}")
+        return Card(**seal.opened(values, path, again))
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"there is no search index in {folder} (no {CARD}); make one with: "
             f"python -m seed_envs build search --corpus FILE.jsonl --out {folder}"
         ) from None
-    except (AttributeError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({error}); build the index again") from error
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}); {again}") from error
 
 
-def open_retriever(where: str | Path, *, corpus_sha256: str = "", **options: Any) -> Retriever:
+def _sealed(folder: Path) -> list[str]:
+    """Return the files of a retriever's folder that its card seals, hidden ones and Lucene's lock left out."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    own = {CARD, "lucene/write.lock"} | {name for name in names if name.startswith("bm25/") and name.endswith(".bin")}
+    return [name for name in names if name not in own and not any(part.startswith(".") for part in name.split("/"))]
+
+
+def _check_files(folder: Path, card: Card, again: str, *, whole: bool = False) -> None:
+    seal.check({folder / name: entry for name, entry in card.files.items()}, again, whole=whole)
+    for name in _sealed(folder):  # Lucene would take the newest commit, whoever put it there
+        if name not in card.files:
+            raise DataError(f"{folder / name} is no part of the index, expected {len(card.files)} other files; {again}")
+
+
+def open_retriever(where: str | Path, *, corpus_sha256: str = "", again: str = "", **options: Any) -> Retriever:
     """Open a retriever: a folder of ``build_retriever``, a Lucene index with stored text, or a server.
 
     Args:
         where: a folder, or an ``http(s)`` address.
         corpus_sha256: what a folder must have been made from; empty for anything.
+        again: what to do about a damaged folder, for messages (default: the command that builds it).
         options: of the backend: for a server those of ``http.HttpRetriever``, for dense ``device``.
 
     Raises:
-        SeedError: when it cannot be opened.
+        SeedError: when it cannot be opened, or does not take an option.
     """
     if str(where).startswith(("http://", "https://")):
+        _only(options, "a server", "dialect", "retries", "timeout_s", "sleep")
         from seed_envs.search.http import HttpRetriever
 
         return HttpRetriever(str(where), **options)
     folder = Path(where).expanduser()
     if not (folder / CARD).is_file() and any(folder.glob("segments_*")):
+        _only(options, f"{folder}, an index of pyserini")
         from seed_envs.search.lucene import LuceneRetriever
 
         return LuceneRetriever(folder)
-    card = read_card(folder)
+    card = read_card(folder, again)
+    again = again or card.again(folder)
     if corpus_sha256 and card.corpus_sha256 != corpus_sha256:
-        raise DataError(f"the search index in {folder} was made from another corpus; build it again")
-    return _opened(folder, card, options)
+        raise DataError(f"the search index in {folder} was made from another corpus; {again}")
+    _check_files(folder, card, again)
+    return _opened(folder, card, again, options)
 
 
 def verify(folder: Path) -> Card:
-    """Hash what a retriever's folder has hashes of: its passages, and the index of ``bm25``.
+    """Hash every byte of a retriever's folder.
 
     Raises:
         DataError: when something is not what it was when it was written.
     """
     card = read_card(folder)
-    Passages(folder / "passages").verify(card.corpus_sha256)
+    _check_files(folder, card, card.again(folder), whole=True)
     if card.backend == "bm25":
-        store.verify(folder / "bm25")
+        store.verify(folder / "bm25", card.again(folder))
     return card
 
 
-def _opened(folder: Path, card: Card, options: Mapping[str, Any]) -> Retriever:
+def _only(options: Mapping[str, Any], what: str, *known: str) -> None:
+    """Refuse an option that would change nothing.
+
+    Raises:
+        ConfigError: when one is not among ``known``.
+    """
+    if unknown := [name for name in options if name not in known]:
+        raise ConfigError(f"{what} takes no {', '.join(unknown)}; expected {', '.join(known) or 'no options'}")
+
+
+def _opened(folder: Path, card: Card, again: str, options: Mapping[str, Any]) -> Retriever:
+    _only(options, f"{folder}, an index of {card.backend}", *(["device"] if card.backend == "dense" else []))
     if card.backend == "pyserini":
         from seed_envs.search.lucene import LuceneRetriever
 
         return LuceneRetriever(folder / "lucene", card)
     passages = Passages(folder / "passages")
-    if len(passages) != card.passages:
-        raise DataError(f"{folder} has {len(passages)} passages, its card says {card.passages}; build the index again")
-    if passages.size <= store.VERIFIED_BYTES:
-        passages.verify(card.corpus_sha256)
     if card.backend == "dense":
         from seed_envs.search.dense import DenseRetriever
 
         return DenseRetriever(folder / "dense", passages, card, **options)
     if card.backend != "bm25":
         raise UnknownName("search backend", card.backend, BACKENDS)
-    return BM25Retriever(BM25Index.open(folder / "bm25"), passages, card)
+    return BM25Retriever(BM25Index.open(folder / "bm25", again=again), passages, card)

@@ -19,14 +19,14 @@ import numpy as np
 from seed_envs.download import Report
 from seed_envs.errors import DataError
 from seed_envs.files import write_atomically
-from seed_envs.search import formula, inversion
+from seed_envs.search import formula, inversion, seal
 from seed_envs.search.analysis import ANALYZER
 from seed_envs.search.postings import DTYPES, Array, Postings, encode
 
-FORMAT, MANIFEST, STATE = 1, "manifest.json", "state.json"
+FORMAT, MANIFEST, STATE = 2, "manifest.json", "state.json"
 
-VERIFIED_BYTES = 32 << 20
-"""Indexes up to this size are hashed whole when they are opened; larger ones by ``verify``."""
+AGAIN = "build the search index again"
+"""What to do about a damaged index where the command is not known."""
 
 EVERY = 1_000
 """Documents between reports."""
@@ -45,7 +45,7 @@ class Manifest:
     corpus_sha256: str
     """Over every document's length (8 bytes) and UTF-8."""
     files: dict[str, dict[str, Any]]
-    """Array to its ``dtype``, ``shape`` and ``sha256``."""
+    """Array to its ``dtype``, ``shape`` and seal (``seal.of``)."""
     meta: dict[str, Any] = field(default_factory=dict)
     """What the caller added."""
     kind: str = "bm25"
@@ -78,7 +78,7 @@ def build(
         manifest = Manifest(
             *totals, hasher.hexdigest(), _describe(done), dict(meta), versions=versions("regex", "snowballstemmer")
         )
-        write_atomically(done / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
+        write_atomically(done / MANIFEST, seal.manifest(asdict(manifest)))
         put_in_place(done, folder)
         discard(partial)
     return manifest
@@ -111,14 +111,22 @@ def put_in_place(done: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(partial: Path) -> Iterator[None]:
-    """Make the partial folder and hold its lock; another build of the same index waits."""
+    """Make the partial folder and hold its lock; another build of the same index waits.
+
+    Raises:
+        OSError: when it cannot be made.
+    """
+    partial.parent.mkdir(parents=True, exist_ok=True)
     while True:
         try:
-            partial.mkdir(parents=True, exist_ok=True)
-            lock = (partial / "lock").open("w")
-        except (FileExistsError, FileNotFoundError):  # a build that ends removes the folder just now
-            if partial.is_file():
+            partial.mkdir(exist_ok=True)
+        except FileExistsError:
+            if os.path.lexists(partial):  # a file or a dangling link, no folder that is removed just now
                 raise
+            continue
+        try:
+            lock = (partial / "lock").open("w")
+        except FileNotFoundError:  # a build that ends has removed the folder just now
             continue
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -231,101 +239,89 @@ def _describe(done: Path) -> dict[str, dict[str, Any]]:
         path = done / f"{name}.bin"
         length = path.stat().st_size // np.dtype(dtype).itemsize
         shape = [length // 2, 2] if name == "pairs" else [length]
-        files[name] = {"dtype": np.dtype(dtype).name, "shape": shape, "sha256": file_sha256(path)}
+        files[name] = {"dtype": np.dtype(dtype).name, "shape": shape, **seal.of(path)}
     return files
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def load(folder: Path, expect: Mapping[str, Any], same: Manifest | None = None) -> tuple[Manifest, Postings]:
+def load(
+    folder: Path, expect: Mapping[str, Any], same: Manifest | None = None, again: str = AGAIN
+) -> tuple[Manifest, Postings]:
     """Map the index of ``folder``; see ``BM25Index.open``.
 
     Args:
         folder: where it is.
         expect: entries that its ``meta`` must have.
         same: the manifest it must have, files and all, where it was open before.
+        again: what to do about an index that cannot be used, for messages.
     """
-    manifest = _manifest(folder)
+    manifest = _manifest(folder, again)
     for key, value in expect.items():
         if manifest.meta.get(key) != value:
             raise DataError(
                 f"the search index in {folder} was made from something else: its {key} is "
-                f"{manifest.meta.get(key)!r}, expected {value!r}; build it again"
+                f"{manifest.meta.get(key)!r}, expected {value!r}; {again}"
             )
     if same is not None and same != manifest:
         raise DataError(f"the search index in {folder} was replaced while it was in use; start again")
-    arrays = {name: _array(folder, name, entry) for name, entry in manifest.files.items()}
-    if same is None and sum(array.nbytes for array in arrays.values()) <= VERIFIED_BYTES:
-        verify(folder)
+    arrays = {name: _array(folder, name, entry, again) for name, entry in manifest.files.items()}
+    if same is None:
+        _check(folder, manifest, again)
     return manifest, Postings(manifest.documents, manifest.counted, manifest.tokens, **arrays)
 
 
-def verify(folder: Path) -> Manifest:
+def verify(folder: Path, again: str = AGAIN) -> Manifest:
     """Hash every file of an index.
+
+    Args:
+        folder: where it is.
+        again: what to do when it is damaged, for the message.
 
     Raises:
         DataError: when one is not what it was when it was written.
     """
-    manifest = _manifest(folder)
-    for name, entry in manifest.files.items():
-        if file_sha256(folder / f"{name}.bin") != entry["sha256"]:
-            raise DataError(f"the search index in {folder} is damaged: {name}.bin has changed; build it again")
+    manifest = _manifest(folder, again)
+    _check(folder, manifest, again, whole=True)
     return manifest
 
 
-def _manifest(folder: Path) -> Manifest:
+def _check(folder: Path, manifest: Manifest, again: str, *, whole: bool = False) -> None:
+    seal.check({folder / f"{name}.bin": entry for name, entry in manifest.files.items()}, again, whole=whole)
+
+
+def _manifest(folder: Path, again: str) -> Manifest:
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(
-            f"there is no search index in {folder} (no {MANIFEST}); make one with: "
-            f"python -m seed_envs build search --corpus FILE.jsonl --out {folder}"
-        ) from None
-    except ValueError as error:
-        raise DataError(f"{path} is damaged ({error}); build the index again") from error
+        raise DataError(f"there is no search index in {folder} (no {MANIFEST}); {again}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}); {again}") from error
     expected = {"kind": "bm25", "format": FORMAT, "analyzer": ANALYZER}
     expected["parameters"] = {"k1": formula.K1, "b": formula.B}
     for key, value in expected.items():
         found = values.get(key) if isinstance(values, dict) else None
         if found != value:
-            raise DataError(f"the search index in {folder} has {key} {found!r}, expected {value!r}; build it again")
+            raise DataError(f"the search index in {folder} has {key} {found!r}, expected {value!r}; {again}")
+    values = seal.opened(values, path, again)
     try:
-        manifest = Manifest(**values)
-        if manifest.files.keys() == DTYPES.keys() and _sound(manifest):
-            return manifest
-    except (AttributeError, TypeError):
-        pass
-    raise DataError(f"{path} lacks entries or has unknown ones; build the index again")
+        return Manifest(**values)
+    except TypeError as error:
+        raise DataError(f"{path} lacks entries or has unknown ones; {again}") from error
 
 
-def _sound(manifest: Manifest) -> bool:
-    """Whether everything in a manifest is of its kind."""
-    counts = [manifest.documents, manifest.counted, manifest.tokens, manifest.terms, manifest.postings]
-    counts += [length for entry in manifest.files.values() for length in entry.get("shape", [None])]
-    return all(type(count) is int and count >= 0 for count in counts) and all(
-        entry.get("dtype") in ("uint8", "uint16", "uint32", "uint64") and isinstance(entry.get("sha256"), str)
-        for entry in manifest.files.values()
-    )
-
-
-def _array(folder: Path, name: str, entry: Mapping[str, Any]) -> Array:
+def _array(folder: Path, name: str, entry: Mapping[str, Any], again: str) -> Array:
     path, dtype = folder / f"{name}.bin", np.dtype(entry["dtype"])
     size = int(np.prod(entry["shape"])) * dtype.itemsize
     try:
         found = path.stat().st_size
     except FileNotFoundError:
-        raise DataError(f"the search index in {folder} is incomplete: {name}.bin is missing; build it again") from None
+        raise DataError(f"the search index in {folder} is incomplete: {name}.bin is missing; {again}") from None
     if found != size:
         raise DataError(
-            f"the search index in {folder} is damaged: {name}.bin has {found} bytes, expected {size}; build it again"
+            f"the search index in {folder} is damaged: {name}.bin has {found} bytes, expected {size}; {again}"
         )
     return _map(path, dtype).reshape(entry["shape"])
 

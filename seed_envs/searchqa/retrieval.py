@@ -76,8 +76,8 @@ def open_searcher(name: str, data: str) -> Searcher:
         return Searcher(open_retriever(address, **({"dialect": dialect} if dialect else {})), None)
     if kind not in ("bm25", "pyserini", "dense") or not (where or name == "bm25"):
         raise ConfigError(f"{name!r} is no retriever; expected one of {KINDS}")
-    folder = Path(where).expanduser() if where else _own_index(Path(data))
-    found = open_retriever(folder)
+    folder, again = (Path(where).expanduser(), "") if where else _own_index(Path(data))
+    found = open_retriever(folder, again=again)
     card = read_card(folder) if (folder / "retriever.json").is_file() else None
     backend = card.backend if card else "pyserini"
     if backend != kind:
@@ -85,14 +85,14 @@ def open_searcher(name: str, data: str) -> Searcher:
     return Searcher(found, card.corpus_sha256 if card else None)
 
 
-def _own_index(root: Path) -> Path:
-    """Return the BM25 index of a data root's corpus; a small one is built here.
+def _own_index(root: Path) -> tuple[Path, str]:
+    """Return the BM25 index of a data root's corpus and how to get it again; a small one is built here.
 
     Raises:
         DataError: when there is no corpus, or none of its indexes and it is large.
     """
     from seed_envs.search.passages import read_corpus
-    from seed_envs.search.retrievers import CARD, build_retriever
+    from seed_envs.search.retrievers import CARD, FORMAT, build_retriever
 
     corpus = next(iter(sorted((root / "corpus").glob("*.jsonl*"))), None)
     if corpus is None:
@@ -101,12 +101,12 @@ def _own_index(root: Path) -> Path:
             f"python -m seed_envs fetch searchqa --only corpus, or name a retriever: {KINDS}"
         )
     state = corpus.stat()
-    key = sha256_text(f"{corpus.absolute()} {state.st_size} {state.st_mtime_ns}")[:16]
+    key = sha256_text(f"{FORMAT} {corpus.absolute()} {state.st_size} {state.st_mtime_ns}")[:16]
     folder = paths.cache_root() / "searchqa" / f"bm25-{key}"
-    if (folder / CARD).is_file():
-        return folder
-    if state.st_size > BUILD_AT_ONCE:
-        places = f"--corpus {shlex.quote(str(corpus))} --out {shlex.quote(str(folder))}"
-        raise DataError(f"{corpus} is not indexed yet; index it once with: python -m seed_envs build search {places}")
-    build_retriever(read_corpus(corpus), folder, once=True)
-    return folder
+    places = f"--corpus {shlex.quote(str(corpus))} --out {shlex.quote(str(folder))}"
+    command = f"python -m seed_envs build search {places}"
+    if not (folder / CARD).is_file():
+        if state.st_size > BUILD_AT_ONCE:
+            raise DataError(f"{corpus} is not indexed yet; index it once with: {command}")
+        build_retriever(read_corpus(corpus), folder, once=True)
+    return folder, f"build it again: {command} --force"

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from seed_envs import paths
 from seed_envs.search.passages import Passage
-from seed_envs.search.retrievers import CARD, build_retriever, open_retriever
+from seed_envs.search.retrievers import CARD, FORMAT, build_retriever, open_retriever
 from seed_envs.webshop.product import RESULTS, Catalogue, Product, document
 
 
 def index_folder(shop: Catalogue) -> Path:
     """Return where the Lucene index of a catalogue belongs, below ``$SEED_CACHE``."""
-    return paths.cache_root().absolute() / "webshop" / f"lucene-{shop.sha256[:12]}"
+    return paths.cache_root().absolute() / "webshop" / f"lucene-{FORMAT}-{shop.sha256[:12]}"
 
 
 def with_lucene(shop: Catalogue) -> "LuceneCatalogue":
@@ -35,7 +35,7 @@ class LuceneCatalogue:
         """Join products and the index made of them."""
         self.name = shop.name
         self._shop, self._folder = shop, folder
-        self._retriever = open_retriever(folder)
+        self._retriever = open_retriever(folder, again=f"remove {folder}: it is built again when it is needed")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without Java."""

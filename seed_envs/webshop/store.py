@@ -18,17 +18,14 @@ from typing import Any, overload
 
 from seed_envs import paths
 from seed_envs.errors import DataError, UnknownName
-from seed_envs.search import BM25Index
+from seed_envs.search import BM25Index, seal
 from seed_envs.search import store as index_store
-from seed_envs.search.store import file_sha256
 from seed_envs.seeding import sha256_text
 from seed_envs.webshop.official import find_files
 from seed_envs.webshop.product import RESULTS, Product, from_record
 
-FORMAT = 1
+FORMAT = 2
 DATABASE, INDEX, MANIFEST = "products.sqlite", "index", "store.json"
-VERIFIED_BYTES = 32 << 20
-"""Stores up to this size are hashed whole when they are opened; larger ones by ``verify``."""
 KEPT = 512
 """Products a process keeps unpacked."""
 
@@ -54,8 +51,8 @@ def open_store(folder: Path, *, root: Path | None = None, size: str = "full") ->
     manifest = read_manifest(folder, size)
     if root is not None:
         _check_sources(manifest, root, size)
-    _check_database(manifest, folder, size)
-    index = BM25Index.open(folder / INDEX, expect={"shop_sha256": manifest["shop_sha256"]})
+    seal.check({folder / DATABASE: manifest["database"]}, _again(size))
+    index = BM25Index.open(folder / INDEX, expect={"shop_sha256": manifest["shop_sha256"]}, again=_again(size))
     if len(index) != manifest["products"]:
         raise DataError(
             f"the index in {folder} has {len(index)} documents for {manifest['products']} products; {_again(size)}"
@@ -73,15 +70,14 @@ def read_manifest(folder: Path, size: str = "full") -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         found = (manifest["format"], manifest["kind"])
-        known = {"name", "products", "shop_sha256", "sources", "skipped", "database"} <= manifest.keys()
-        known = known and {"bytes", "sha256"} <= manifest["database"].keys() and isinstance(manifest["sources"], dict)
     except FileNotFoundError:
-        raise DataError(f"there is no WebShop store in {folder}; {_again(size)}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        again = _again(size) if folder.is_dir() else _again(size).removesuffix(" --force")
+        raise DataError(f"there is no WebShop store in {folder}; {again}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); {_again(size)}") from error
-    if found != (FORMAT, "webshop") or not known:
+    if found != (FORMAT, "webshop"):
         raise DataError(f"{folder} is a store of another version of this package; {_again(size)}")
-    return dict(manifest)
+    return seal.opened(manifest, path, _again(size))
 
 
 def verify(folder: Path, size: str = "full") -> None:
@@ -91,9 +87,8 @@ def verify(folder: Path, size: str = "full") -> None:
         DataError: when it is not what it was when it was written.
     """
     manifest = read_manifest(folder, size)
-    if file_sha256(folder / DATABASE) != manifest["database"]["sha256"]:
-        raise DataError(f"{folder / DATABASE} has changed since it was written; {_again(size)}")
-    index_store.verify(folder / INDEX)
+    seal.check({folder / DATABASE: manifest["database"]}, _again(size), whole=True)
+    index_store.verify(folder / INDEX, _again(size))
 
 
 class StoredCatalogue:
@@ -233,17 +228,8 @@ def _check_sources(manifest: Mapping[str, Any], root: Path, size: str) -> None:
         stat = path.stat()
         if known and (known["bytes"], known["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns):
             continue
-        if not known or known["bytes"] != stat.st_size or file_sha256(path) != known["sha256"]:
+        if not known or known["bytes"] != stat.st_size or seal.file_sha256(path) != known["sha256"]:
             raise DataError(f"{path} is not the file the WebShop store was made from; {_again(size)}")
-
-
-def _check_database(manifest: Mapping[str, Any], folder: Path, size: str) -> None:
-    path, known = folder / DATABASE, manifest["database"]
-    found = path.stat().st_size if path.is_file() else 0
-    if found != known["bytes"]:
-        raise DataError(f"{path} has {found} bytes, expected {known['bytes']}; {_again(size)}")
-    if found <= VERIFIED_BYTES and file_sha256(path) != known["sha256"]:
-        raise DataError(f"{path} has changed since it was written; {_again(size)}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -253,7 +239,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _again(size: str = "full") -> str:
     profile = "full-human" if size == "full" else "small-synthetic"
-    return f"type: python -m seed_envs build webshop --profile {profile}"
+    return f"type: python -m seed_envs build webshop --profile {profile} --force"
 
 
 def unpack(body: bytes) -> Product:

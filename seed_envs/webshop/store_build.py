@@ -1,6 +1,5 @@
 """Compiling a catalogue into a store: products one by one, then the index, then all of it into its place."""
 
-import json
 import sqlite3
 import zlib
 from collections import Counter
@@ -11,8 +10,8 @@ from typing import Any
 from seed_envs.download import Report, silent
 from seed_envs.errors import DataError
 from seed_envs.files import write_atomically
-from seed_envs.search import build_index
-from seed_envs.search.store import discard, empty, file_sha256, locked, put_in_place, versions
+from seed_envs.search import build_index, seal
+from seed_envs.search.store import discard, empty, locked, put_in_place, versions
 from seed_envs.seeding import canonical
 from seed_envs.webshop.official import find_files, read_products
 from seed_envs.webshop.product import Product, ShopHash, document, to_record
@@ -90,10 +89,10 @@ def build_store(
             "shop_sha256": shop,
             "skipped": dict(sorted((skipped or {}).items())),
             "sources": {name: dict(entry) for name, entry in (sources or {}).items()},
-            "database": {"bytes": (done / DATABASE).stat().st_size, "sha256": file_sha256(done / DATABASE)},
+            "database": seal.of(done / DATABASE),
             "versions": {**versions(), "sqlite": sqlite3.sqlite_version},
         }
-        write_atomically(done / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+        write_atomically(done / MANIFEST, seal.manifest(manifest))
         put_in_place(done, folder)
         discard(partial)
     return manifest
@@ -118,7 +117,7 @@ def build_official(root: Path, size: str, *, human: bool = False, report: Report
 def describe_sources(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Return size, time of change and hash of files by name."""
     return {
-        path.name: {"bytes": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns, "sha256": file_sha256(path)}
+        path.name: {"bytes": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns, "sha256": seal.file_sha256(path)}
         for path in files
     }
 
