@@ -76,13 +76,13 @@ BASES = {
         "seed_envs/WebShop-v0",
         "webshop/micro",
         Recipe(noise=0.1, imperfect=2, skilled=200, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=2, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        FitPlan(epochs=2, lr=2e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
     ),
     "searchqa": Base(
         "seed_envs/SearchQA-v0",
         "searchqa/micro",
-        Recipe(noise=0.1, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
-        FitPlan(epochs=4, lr=3e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
+        Recipe(noise=0.25, imperfect=1, skilled=200, analyses=60, analysis_chars=4_000),
+        FitPlan(epochs=3, lr=2e-3, batch=16, warmup=0.05, prompt_weight=0.1, micro_tokens=4_096),
         vocab=3072,
     ),
 }
