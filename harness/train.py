@@ -33,6 +33,7 @@ from harness.report import write_training_report
 from harness.runs import REPORT
 from harness.training_progress import SINKS, SafeSink, TrainingMeter
 from seed_agent.backends.hf_load import load_for_training
+from seed_agent.train.folder import begun, check_writable
 from seed_agent.train.model import elsewhere, lacking, load_policy, missing
 from seed_agent.train.plan import Plan, check_stage1, make_plan
 from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
@@ -142,6 +143,7 @@ def _base(args: argparse.Namespace) -> int:
         raise ConfigError(f"--stage base takes no settings, got {args.settings[0]}; give --seed or --out")
     folder = args.out or Path("runs") / f"base-{kind}"
     if args.dry_run:
+        check_writable(folder)
         say(f"base policy for {kind}, pre-trained on embedded training tasks only; files: {folder}")
         _say_notices([lacking()])
         return OK
@@ -277,7 +279,10 @@ def _show_plan(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
     settings, stage1 = preset.settings, stage1_of(preset)
     with results_only():
         plan = make_plan(settings, parameters=preset.parameters)
-        if args.stage == "sft":
+        check_writable(folder)
+        if args.stage == "rl":
+            begun(folder, settings)
+        else:
             check_stage1(settings, **{key: stage1[key] for key in ("tasks", "temperature", "annotator")})
             plan = replace(plan, needs=missing(settings, start="base"))
         told = [lacking(settings.rollout_backend), elsewhere(settings.model) if settings.model else ""]

@@ -245,6 +245,21 @@ def test_arguments_of_the_environment_do_not_take_its_data_away(capsys: Any) -> 
     assert "name different data" in _refused(capsys, *command, 'env_args={"data": "official"}')
 
 
+def test_a_dry_run_looks_at_the_folder_too(tmp_path: Path, capsys: Any) -> None:
+    command = ("--preset", "sokoban/micro/grpo", "--dry-run", "--out")
+    (tmp_path / "file").write_text("")
+    for stage in ("rl", "sft", "base"):
+        stages = ("--stage", "base", "--env", "sokoban", "--dry-run", "--out") if stage == "base" else command
+        told = _refused(capsys, *stages, str(tmp_path / "file" / "run"), *(("--stage", stage) * (stage == "sft")))
+        assert "/file: that is a file; choose another --out" in told
+    begun = {"settings": {"lr": 1.0}, "digest": "", "model": {"weights_sha256": ""}, "provenance": []}
+    (tmp_path / "train.json").write_text(json.dumps(begun))
+    assert "holds a run of other settings" in _refused(capsys, *command, str(tmp_path))
+    (tmp_path / "train.json").write_text("[]")
+    assert "cannot be read" in _refused(capsys, *command, str(tmp_path))
+    assert main([*command, str(tmp_path / "new")]) == 0 and not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("env", ["webshop", "searchqa"])
 def test_dry_runs_of_the_shop_and_the_search(env: str, tmp_path: Path, capsys: Any) -> None:
     name = f"{env}-sdar-parity/qwen2.5-7b/sdar"

@@ -14,16 +14,17 @@ from seed_agent.policy import Policy
 from seed_agent.rollout import Request
 from seed_agent.skills.bank import SkillBank
 from seed_agent.train import checkpoint
+from seed_agent.train.folder import RUN, begun, check_writable
 from seed_agent.train.loop import Diverged, Trainer
 from seed_agent.train.patience import Stop, patient
 from seed_agent.train.rollouts import ImageStore, Stage, language_of
 from seed_agent.train.samples import Sample
-from seed_agent.train.settings import HOW, Settings
-from seed_envs.errors import ConfigError, DataError, SeedError
+from seed_agent.train.settings import Settings
+from seed_envs.errors import ConfigError, SeedError
 from seed_envs.files import write_atomically
 from seed_envs.seeding import canonical
 
-RUN, METRICS, EVALS, CHECKPOINTS, FINAL = "train.json", "metrics.jsonl", "evaluations", "checkpoints", "final"
+METRICS, EVALS, CHECKPOINTS, FINAL = "metrics.jsonl", "evaluations", "checkpoints", "final"
 SKILLS = "skills.jsonl"
 MILESTONES = "milestones"
 DIVERGED = "diverged.json"
@@ -47,6 +48,7 @@ class TrainingRun:
             DataError: when what is there is torn.
         """
         self.folder, self.settings, self.policy = folder, settings, policy
+        check_writable(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -61,7 +63,12 @@ class TrainingRun:
     def _begin(self, provenance: Mapping[str, Any]) -> None:
         settings = self.settings
         facts = dict(self.policy.facts())
-        began = self._check(facts["weights_sha256"])
+        first = begun(self.folder, settings)
+        if first is not None and first.weights != facts["weights_sha256"]:
+            raise ConfigError(
+                f"{self.folder} holds a run that began with other weights than those in {settings.model}; "
+                "bring them back or choose another --out"
+            )
         self.trainer = Trainer(settings, self.policy)
         self._resume()
         self._check_milestones()
@@ -72,7 +79,7 @@ class TrainingRun:
             "player": self.trainer.copy.facts() if self.trainer.copy is not None else None,
             "language": self.trainer.language.facts(),
             "random": _streams(settings),
-            "provenance": [*began, dict(provenance)],
+            "provenance": [*(first.provenance if first is not None else ()), dict(provenance)],
         }
         write_atomically(self.folder / RUN, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -84,29 +91,6 @@ class TrainingRun:
             os.close(handle)
             raise ConfigError(f"another process is training in {self.folder}; choose another --out") from None
         return handle
-
-    def _check(self, weights: str) -> list[Any]:
-        """Refuse to go on with a run of other settings or another model; return its provenance."""
-        path = self.folder / RUN
-        if not path.exists():
-            return []
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-            before, digest, model = known["settings"], known["digest"], known["model"]["weights_sha256"]
-            provenance = list(known["provenance"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} cannot be read ({error!r}); choose another --out") from None
-        if digest != self.settings.digest:
-            now = self.settings.model_dump(mode="json")
-            names = sorted(name for name in now if name not in HOW and before.get(name) != now[name])
-            odd = [f"{name}: {before.get(name)!r} there, {now[name]!r} now" for name in names]
-            raise ConfigError(f"{self.folder} holds a run of other settings ({'; '.join(odd)}); choose another --out")
-        if model != weights:
-            raise ConfigError(
-                f"{self.folder} holds a run that began with other weights than those in {self.settings.model}; "
-                "bring them back or choose another --out"
-            )
-        return provenance
 
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder / CHECKPOINTS)
