@@ -164,6 +164,19 @@ def test_what_lies_beside_an_index_is_no_damage(tmp_path: Path) -> None:
     assert "files" not in open_retriever(tmp_path / "ix").describe()
 
 
+def test_a_card_that_is_a_folder_or_of_another_backend_is_told_as_such(tmp_path: Path) -> None:
+    build_retriever(PASSAGES, tmp_path / "ix")
+    path = tmp_path / "ix" / "retriever.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps(card | {"backend": "dense", "parameters": {"model": "m", "kind": "flat"}}))
+    with pytest.raises(DataError, match=r"ix --force --backend dense --model m --kind flat$"):
+        open_retriever(tmp_path / "ix")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"retriever\.json is damaged .* --out \S+ix --force$"):
+        open_retriever(tmp_path / "ix")
+
+
 def test_large_files_are_compared_by_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seal, "BLOCK", 2)
     monkeypatch.setattr(seal, "BLOCKS", 3)

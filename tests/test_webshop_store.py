@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -218,7 +220,7 @@ def test_a_torn_row_is_an_error_of_the_data(folder: Path) -> None:
             shop.product(asin)
     (folder / "products.sqlite").write_bytes(b"no database" * 10_000)
     with pytest.raises(SeedError, match="cannot read"):
-        StoredCatalogue(folder, shop.manifest, shop._index).product(first)
+        StoredCatalogue(folder, shop.manifest, shop._index, ("full", None)).product(first)
 
 
 def test_a_store_goes_with_its_files(root: Path) -> None:
@@ -233,8 +235,14 @@ def test_a_store_goes_with_its_files(root: Path) -> None:
     assert len(open_store(folder, root=root, size="small")) == 40  # another time, the same hash
     content = items.read_text()
     items.write_text(content.replace("Fair", "Dark", 1).replace("a", "b", 1))
-    with pytest.raises(DataError, match=r"items_shuffle_1000\.json is not the file .* --profile small-synthetic"):
+    advice = re.escape(f"--profile small-synthetic --data {root} --force")
+    with pytest.raises(DataError, match=r"items_shuffle_1000\.json is not the file .* " + advice):
         open_store(folder, root=root, size="small")
+    worker = pickle.loads(pickle.dumps(shop))  # which does not look at the sources again
+    worker.rows("SELECT 1")
+    worker._local.connection.close()
+    with pytest.raises(DataError, match=advice):
+        worker.rows("SELECT 1")
     items.unlink()
     assert len(open_store(folder, root=root, size="small")) == 40  # the files are not needed any more
     items.write_text(content)
@@ -244,6 +252,14 @@ def test_a_store_goes_with_its_files(root: Path) -> None:
     (root / "items_human_ins.json").write_text(human)
     with pytest.raises(DataError, match="items_human_ins"):
         open_store(folder, root=root, size="small")
+
+
+@pytest.mark.parametrize("name", ["store.json", "index/manifest.json"])
+def test_a_folder_where_a_manifest_was(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(DataError, match=r"is damaged .*; type: python -m seed_envs build webshop"):
+        open_store(folder)
 
 
 def test_data_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +357,10 @@ def test_the_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{folder}: undamaged, 40 products (--force builds it again)\n"
     _flip(folder / "products.sqlite")
     assert main(["build", "webshop", "--data", str(root), "--check"]) == 2
-    assert "type: python -m seed_envs build webshop --profile small-synthetic --force" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"type: python -m seed_envs build webshop --profile small-synthetic --data {root} --force\n" in told
+    assert main(shlex.split(told.partition("-m seed_envs ")[2])) == 0  # what it says to type mends it
+    assert capsys.readouterr().out == f"{folder}: 40 products\n"
     assert main(["build", "webshop", "--data", str(root), "--force", "--profile", "small-human"]) == 0
     assert len(open_store(folder)) == 40
 

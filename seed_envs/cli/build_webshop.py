@@ -23,12 +23,12 @@ def main(argv: Sequence[str]) -> int:
     folder = store_folder(root, size)
     if args.check or (folder.is_dir() and not args.force):
         open_store(folder, root=root, size=size)
-        verify(folder, size)
-        say(f"{folder}: undamaged, {_told(read_manifest(folder, size))} (--force builds it again)")
+        verify(folder, size, root)
+        say(f"{folder}: undamaged, {_told(read_manifest(folder, size, root))} (--force builds it again)")
         return OK
     with progress() as report:
         build_official(root, size, human=goals == "human", report=report)
-    say(f"{folder}: {_told(read_manifest(folder, size))}")
+    say(f"{folder}: {_told(read_manifest(folder, size, root))}")
     return OK
 
 

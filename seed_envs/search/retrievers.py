@@ -195,19 +195,21 @@ def read_card(folder: Path, again: str = "") -> Card:
     Raises:
         DataError: when there is none, another version made it or it was changed.
     """
-    path = folder / CARD
+    path, given = folder / CARD, again
     again = again or f"{_AGAIN}{shlex.quote(str(folder))} --force"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.get("format") != FORMAT:
             raise DataError(f"{path} has format {values.get('format')!r}, expected {FORMAT}; {again}")
-        return Card(**seal.opened(values, path, again))
+        card = Card(**{key: value for key, value in values.items() if key != seal.OWN})
+        seal.opened(values, path, given or card.again(folder))  # in the words of the backend it names
+        return card
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"there is no search index in {folder} (no {CARD}); make one with: "
             f"python -m seed_envs build search --corpus FILE.jsonl --out {folder}"
         ) from None
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, OSError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); {again}") from error
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from seed_envs.errors import DataError
 from seed_envs.seeding import sha256_text
 
-VERIFIED_BYTES = 32 << 20
+VERIFIED_BYTES = 64 << 20
 """Files up to this size in all are hashed whole at every opening."""
 
 BLOCK, BLOCKS = 32 << 10, 64

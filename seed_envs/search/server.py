@@ -143,7 +143,7 @@ def serve(
             ready(f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}")
             uvicorn.Server(config).run(sockets=[listener])
     except (OSError, UnicodeError) as error:  # the second for a name that no host can have
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # which says it twice
         raise ConfigError(f"cannot listen on {host}:{port} ({reason}); give another --host or --port") from error
 
 

@@ -297,7 +297,7 @@ def _manifest(folder: Path, again: str) -> Manifest:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"there is no search index in {folder} (no {MANIFEST}); {again}") from None
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); {again}") from error
     expected = {"kind": "bm25", "format": FORMAT, "analyzer": ANALYZER}
     expected["parameters"] = {"k1": formula.K1, "b": formula.B}

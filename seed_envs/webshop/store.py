@@ -8,6 +8,7 @@ itself, leaves the rest to the page cache that all processes share, and comes wi
 
 import json
 import os
+import shlex
 import sqlite3
 import threading
 import zlib
@@ -48,55 +49,61 @@ def open_store(folder: Path, *, root: Path | None = None, size: str = "full") ->
     Raises:
         DataError: when there is none, it is torn, or it was made by another version or from other files.
     """
-    manifest = read_manifest(folder, size)
     if root is not None:
-        _check_sources(manifest, root, size)
-    seal.check({folder / DATABASE: manifest["database"]}, _again(size))
-    index = BM25Index.open(folder / INDEX, expect={"shop_sha256": manifest["shop_sha256"]}, again=_again(size))
+        _check_sources(read_manifest(folder, size, root), root, size)
+    return _open(folder, size, root)
+
+
+def _open(folder: Path, size: str, root: Path | None) -> "StoredCatalogue":
+    manifest, again = read_manifest(folder, size, root), _again(size, root)
+    seal.check({folder / DATABASE: manifest["database"]}, again)
+    index = BM25Index.open(folder / INDEX, expect={"shop_sha256": manifest["shop_sha256"]}, again=again)
     if len(index) != manifest["products"]:
         raise DataError(
-            f"the index in {folder} has {len(index)} documents for {manifest['products']} products; {_again(size)}"
+            f"the index in {folder} has {len(index)} documents for {manifest['products']} products; {again}"
         )
-    return StoredCatalogue(folder, manifest, index)
+    return StoredCatalogue(folder, manifest, index, (size, root))
 
 
-def read_manifest(folder: Path, size: str = "full") -> dict[str, Any]:
-    """Return what a store says of itself.
+def read_manifest(folder: Path, size: str = "full", root: Path | None = None) -> dict[str, Any]:
+    """Return what a store says of itself; ``size`` and ``root`` are for messages.
 
     Raises:
         DataError: when there is no store, its manifest is torn or another version made it.
     """
-    path = folder / MANIFEST
+    path, again = folder / MANIFEST, _again(size, root)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         found = (manifest["format"], manifest["kind"])
     except FileNotFoundError:
-        again = _again(size) if folder.is_dir() else _again(size).removesuffix(" --force")
+        again = again if folder.is_dir() else again.removesuffix(" --force")
         raise DataError(f"there is no WebShop store in {folder}; {again}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged ({error}); {_again(size)}") from error
+        raise DataError(f"{path} is damaged ({error}); {again}") from error
     if found != (FORMAT, "webshop"):
-        raise DataError(f"{folder} is a store of another version of this package; {_again(size)}")
-    return seal.opened(manifest, path, _again(size))
+        raise DataError(f"{folder} is a store of another version of this package; {again}")
+    return seal.opened(manifest, path, again)
 
 
-def verify(folder: Path, size: str = "full") -> None:
-    """Hash the whole store.
+def verify(folder: Path, size: str = "full", root: Path | None = None) -> None:
+    """Hash the whole store; ``size`` and ``root`` are for messages.
 
     Raises:
         DataError: when it is not what it was when it was written.
     """
-    manifest = read_manifest(folder, size)
-    seal.check({folder / DATABASE: manifest["database"]}, _again(size), whole=True)
-    index_store.verify(folder / INDEX, _again(size))
+    manifest, again = read_manifest(folder, size, root), _again(size, root)
+    seal.check({folder / DATABASE: manifest["database"]}, again, whole=True)
+    index_store.verify(folder / INDEX, again)
 
 
 class StoredCatalogue:
     """The catalogue of a store; pickled as its folder, safe to use from several threads and after a fork."""
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any], index: BM25Index) -> None:
-        """Take what ``open_store`` checked."""
-        self.folder, self.manifest = folder, manifest
+    def __init__(
+        self, folder: Path, manifest: Mapping[str, Any], index: BM25Index, origin: tuple[str, Path | None]
+    ) -> None:
+        """Take what ``open_store`` checked; ``origin`` is the size and the data root, for messages."""
+        self.folder, self.manifest, self._origin = folder, manifest, origin
         self.name: str = manifest["name"]
         self._index, self._local = index, threading.local()
         self._product = lru_cache(KEPT)(self._load)
@@ -170,11 +177,11 @@ class StoredCatalogue:
         try:
             return list(local.connection.execute(sql, values))
         except sqlite3.Error as error:
-            raise DataError(f"cannot read {self.folder / DATABASE} ({error}); {_again()}") from error
+            raise DataError(f"cannot read {self.folder / DATABASE} ({error}); {_again(*self._origin)}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder, which is opened and checked again."""
-        return open_store, (self.folder,)
+        return _open, (self.folder, *self._origin)
 
     def _asins(self, sql: str, *values: Any) -> list[str]:
         return [text_of(asin) for (asin,) in self.rows(sql, *values)]
@@ -194,7 +201,9 @@ class StoredCatalogue:
         try:
             return unpack(body)
         except (zlib.error, ValueError, TypeError) as error:
-            raise DataError(f"{self.folder / DATABASE} holds a damaged product ({error}); {_again()}") from error
+            raise DataError(
+                f"{self.folder / DATABASE} holds a damaged product ({error}); {_again(*self._origin)}"
+            ) from error
 
 
 class _Asins(Sequence[str]):
@@ -225,11 +234,13 @@ def _check_sources(manifest: Mapping[str, Any], root: Path, size: str) -> None:
         return
     for name, path in files.items():
         known = manifest["sources"].get(name)
-        stat = path.stat()
+        stat, again = path.stat(), _again(size, root)
         if known and (known["bytes"], known["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns):
             continue
-        if not known or known["bytes"] != stat.st_size or seal.file_sha256(path) != known["sha256"]:
-            raise DataError(f"{path} is not the file the WebShop store was made from; {_again(size)}")
+        try:
+            seal.check({path: known or {"bytes": None}}, again)
+        except DataError:
+            raise DataError(f"{path} is not the file the WebShop store was made from; {again}") from None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -237,9 +248,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
 
-def _again(size: str = "full") -> str:
+def _again(size: str, root: Path | None) -> str:
     profile = "full-human" if size == "full" else "small-synthetic"
-    return f"type: python -m seed_envs build webshop --profile {profile} --force"
+    usual = root is None or root.absolute() == paths.data_root("webshop").absolute()
+    place = "" if usual else f"--data {shlex.quote(str(root))} "
+    return f"type: python -m seed_envs build webshop --profile {profile} {place}--force"
 
 
 def unpack(body: bytes) -> Product:

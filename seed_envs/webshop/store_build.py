@@ -115,11 +115,8 @@ def build_official(root: Path, size: str, *, human: bool = False, report: Report
 
 
 def describe_sources(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Return size, time of change and hash of files by name."""
-    return {
-        path.name: {"bytes": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns, "sha256": seal.file_sha256(path)}
-        for path in files
-    }
+    """Return time of change and seal of files by name."""
+    return {path.name: {"mtime_ns": path.stat().st_mtime_ns, **seal.of(path)} for path in files}
 
 
 def _write_products(products: Iterable[Product], path: Path, report: Report) -> tuple[int, str]:
