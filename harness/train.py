@@ -14,7 +14,6 @@ can be trained as asked, or training had to stop; 130 interrupted.
 import argparse
 import contextlib
 import json
-import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from harness.report import write_training_report
 from harness.runs import REPORT
 from harness.training_progress import SINKS, SafeSink, TrainingMeter
 from seed_agent.backends.hf_load import load_for_training
-from seed_agent.train.folder import begun, check_writable
+from seed_agent.train.folder import STAGE1, begun, check_base, check_own
 from seed_agent.train.model import elsewhere, lacking, load_policy, missing
 from seed_agent.train.plan import Plan, check_stage1, make_plan
 from seed_agent.train.presets import ENVS, FOR_ENV, Preset, get_preset
@@ -128,9 +127,11 @@ def sft_setting(text: str) -> tuple[str, Any]:
         return key, value
     with contextlib.suppress(ValueError):
         number = float(value)
-        if equals and 0 < number < math.inf:
+        most = 1 if key in ("lr", "warmup") else sys.float_info.max
+        if equals and 0 < number <= most:
             return key, number if key in ("temperature", "lr", "warmup") else int(value)
-    raise ConfigError(f"{text} cannot be used; expected a number above 0, for example sft.tasks=24")
+    upper = " and at most 1" if key in ("lr", "warmup") else ""
+    raise ConfigError(f"{text} cannot be used; expected a number above 0{upper}, for example sft.tasks=24")
 
 
 def _base(args: argparse.Namespace) -> int:
@@ -143,7 +144,7 @@ def _base(args: argparse.Namespace) -> int:
         raise ConfigError(f"--stage base takes no settings, got {args.settings[0]}; give --seed or --out")
     folder = args.out or Path("runs") / f"base-{kind}"
     if args.dry_run:
-        check_writable(folder)
+        check_base(folder)
         say(f"base policy for {kind}, pre-trained on embedded training tasks only; files: {folder}")
         _say_notices([lacking()])
         return OK
@@ -279,10 +280,10 @@ def _show_plan(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
     settings, stage1 = preset.settings, stage1_of(preset)
     with results_only():
         plan = make_plan(settings, parameters=preset.parameters)
-        check_writable(folder)
         if args.stage == "rl":
             begun(folder, settings)
         else:
+            check_own(folder, STAGE1)
             check_stage1(settings, **{key: stage1[key] for key in ("tasks", "temperature", "annotator")})
             plan = replace(plan, needs=missing(settings, start="base"))
         told = [lacking(settings.rollout_backend), elsewhere(settings.model) if settings.model else ""]

@@ -39,6 +39,27 @@ def small(kind: str) -> Base:
     return replace(base, recipe=recipe, plan=replace(base.plan, epochs=1), hidden=32, vocab=400, rows=4)
 
 
+def test_a_folder_of_something_else_is_not_built_over(tmp_path: Path) -> None:
+    from seed_agent.train.folder import BUILDING, check_base, locked
+
+    (tmp_path / "train.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"holds notes\.txt and no card\.json: .* choose another --out"):
+        build_base("alfworld", tmp_path, base=small("alfworld"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "train.json"]
+    for half, content in (("state.json", '{"base": "alfworld"}'), (BUILDING, "")):  # killed late, killed early
+        (tmp_path / half).write_text(content)
+        check_base(tmp_path)
+        (tmp_path / half).unlink()
+    (tmp_path / "state.json").write_text('{"stage": "rl"}')
+    with pytest.raises(ConfigError, match="holds notes"):
+        check_base(tmp_path)
+    with locked(tmp_path), pytest.raises(ConfigError, match="another process is training in"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
 def test_a_scene_that_cannot_be_had_is_not_thought_about() -> None:
     class Blind:
         def run(self, calls: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """Stage 1: its three steps, killed and taken up at each, on training tasks alone."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from seed_agent.skills.skill import ParseFailure, Skill
 from seed_agent.tiny import build_text_model
 from seed_agent.train.checkpoint import stage_of
 from seed_agent.train.fit import FitPlan, encode, fit, mean_loss
+from seed_agent.train.folder import begun, locked
+from seed_agent.train.limits import OutOfMemory
 from seed_agent.train.settings import Settings
 from seed_agent.train.sft import NothingToLearn, run_sft
 from seed_agent.trajectory import Episode
@@ -126,28 +129,43 @@ def test_another_plan_in_the_same_folder_is_refused(whole: tuple[Path, dict[str,
 def test_an_episode_of_another_split_stops_the_run(
     whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path
 ) -> None:
+    shutil.copy(whole[0] / "sft.json", tmp_path)
     line = records(whole[0] / "trajectories.jsonl")[0] | {"split": "valid_seen"}
     (tmp_path / "trajectories.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     with pytest.raises(Contaminated, match="valid_seen"):
         run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
 
 
-def test_a_line_torn_in_the_middle_is_named(model: Path, tmp_path: Path) -> None:
+def test_folders_of_other_things_are_left_alone(
+    whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"holds train\.json and no sft\.json: .* choose another --out"):
+        run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.json"]
+    with pytest.raises(ConfigError, match=r"holds checkpoints and no train\.json"):
+        begun(whole[0], SETTINGS)
+    with locked(whole[0]), pytest.raises(ConfigError, match="another process"):
+        run_sft(SETTINGS, policy_of(model), whole[0], **SIZE)
+
+
+def test_a_line_torn_in_the_middle_is_named(whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path) -> None:
+    shutil.copy(whole[0] / "sft.json", tmp_path)
     (tmp_path / "trajectories.jsonl").write_text('{"no": "episode"}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"trajectories\.jsonl:1"):
         run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE)
 
 
 class Flaky:
-    """An annotator whose server answers from the second run on."""
+    """An annotator whose server answers about the attempts below a number."""
 
     name = "flaky"
-    runs = 0
+    answered = 0
 
     def annotate(self, episodes: Sequence[Episode]) -> list[Skill | ParseFailure]:
-        if not Flaky.runs:
-            return [ParseFailure("call_failed", "the server timed out") for _ in episodes]
-        return RulesAnnotator().annotate(episodes)
+        failed = ParseFailure("call_failed", "the server timed out")
+        skills = zip(episodes, RulesAnnotator().annotate(episodes), strict=True)
+        return [skill if episode.attempt < Flaky.answered else failed for episode, skill in skills]
 
 
 def _flaky(rest: str, options: Options) -> Flaky:
@@ -158,16 +176,63 @@ def test_skills_owed_by_a_dead_server_are_asked_for_again(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANNOTATORS._entries, "flaky", _flaky)
-    Flaky.runs = 0
-    with pytest.raises(NothingToLearn, match="timed out"):
+    Flaky.answered = 0
+    with pytest.raises(NothingToLearn, match=r"timed out.*repeat the command to ask again, or choose another"):
         run_sft(SETTINGS, policy_of(model), tmp_path, **SIZE, annotator="flaky")
-    Flaky.runs = 1
+    Flaky.answered = 2
     heard: list[str] = []
     said = run_sft(
         SETTINGS, policy_of(model), tmp_path, **SIZE, annotator="flaky", report=lambda m: heard.append(m["part"])
     )
     assert said["skill/usable"] == 12
     assert "collect" not in heard, "nothing is played twice"
+
+
+def test_skills_that_come_after_the_fit_are_fitted(
+    whole: tuple[Path, dict[str, Any]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANNOTATORS._entries, "flaky", _flaky)
+
+    def run() -> tuple[dict[str, Any], list[str]]:
+        notes: list[str] = []
+        said = run_sft(
+            SETTINGS,
+            policy_of(model),
+            tmp_path,
+            **SIZE,
+            annotator="flaky",
+            report=lambda m: notes.append(m.get("note", "")),
+        )
+        return said, [note for note in notes if note]
+
+    Flaky.answered = 1
+    said, notes = run()
+    assert said["skill/failed_call_failed"] == said["skill/usable"] == 6
+    assert len(notes) == 1 and notes[0].startswith("repeat the command to ask again")
+    kept = (tmp_path / "final" / "DONE").stat().st_ino
+    assert run() == (said, notes), "still dead: the fit stays"
+    assert (tmp_path / "final" / "DONE").stat().st_ino == kept
+
+    Flaky.answered = 2
+    said, notes = run()
+    assert said == whole[1] and len(notes) == 1 and "that fit is removed" in notes[0]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
+    ours, theirs = (policy_of(folder / "final").model.state_dict() for folder in (tmp_path, whole[0]))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_episodes_that_lack_of_memory_broke_are_not_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_of(model)
+
+    def full(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr(policy, "generate", full)
+    with pytest.raises(OutOfMemory, match=r"memory is too small \(Unable to allocate 9 GiB\); lower batch=4, "):
+        run_sft(SETTINGS, policy, tmp_path, **SIZE)
+    assert not records(tmp_path / "trajectories.jsonl")
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------

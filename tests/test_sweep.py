@@ -208,6 +208,17 @@ def test_all_methods_share_stage_1_and_have_equal_rollouts(tmp_path: Path) -> No
     assert all(plan.steps.index(need) < i for i, step in enumerate(plan.steps) for need in step.needs)
 
 
+def test_the_published_protocol_samples_at_its_temperature(tmp_path: Path) -> None:
+    for name, settings, heat in (("full", (), "1"), ("paper", (), "0.4"), ("paper", ("eval_temperature=0.7",), "0.7")):
+        given = (
+            tuple(f"{key}={value}" for key, value in TINY.items() if key not in ("eval_temperature", "max_turns"))
+            + settings
+        )
+        plan = planned(tmp_path / "s", methods="grpo,vanilla", protocol=name, limit=None, settings=given)
+        played = [step.arguments for step in plan.steps if step.what == "eval"]
+        assert [args[args.index("--temperature") + 1] for args in played] == [heat] * 2
+
+
 def test_a_subset_trains_every_cell_on_its_share_of_the_tasks(tmp_path: Path) -> None:
     plan = planned(tmp_path / "s", methods="grpo", fractions="0.5,1", fraction_mode="subset")
     half, full = (unit.content for unit in plan.cells)

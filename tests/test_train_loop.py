@@ -257,6 +257,24 @@ def test_memory_that_is_too_small_names_the_knobs(
     run.close()
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["all episodes", "one of them"])
+def test_memory_that_is_too_small_for_replies_stops_the_run(
+    alone: bool, torch: Any, text_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(text_folder, method="grpo")
+    generate = run.policy.generate
+
+    def full(*arguments: Any) -> Any:
+        if not alone:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
+        return [Failure("OutOfMemory", "one sequence does not fit"), *generate(*arguments)[1:]]
+
+    monkeypatch.setattr(run.policy, "generate", full)
+    with pytest.raises(SeedError, match=r"^memory is too small \(.*\); lower batch=64, max_reply_tokens or "):
+        run.iteration(0)
+    run.close()
+
+
 # --- what others do wrong ---------------------------------------------------------------------------------------------
 
 

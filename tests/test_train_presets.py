@@ -248,6 +248,7 @@ def test_arguments_of_the_environment_do_not_take_its_data_away(capsys: Any) -> 
 def test_a_dry_run_looks_at_the_folder_too(tmp_path: Path, capsys: Any) -> None:
     command = ("--preset", "sokoban/micro/grpo", "--dry-run", "--out")
     (tmp_path / "file").write_text("")
+    assert "holds file and no train.json" in _refused(capsys, *command, str(tmp_path))
     for stage in ("rl", "sft", "base"):
         stages = ("--stage", "base", "--env", "sokoban", "--dry-run", "--out") if stage == "base" else command
         told = _refused(capsys, *stages, str(tmp_path / "file" / "run"), *(("--stage", stage) * (stage == "sft")))
@@ -255,6 +256,10 @@ def test_a_dry_run_looks_at_the_folder_too(tmp_path: Path, capsys: Any) -> None:
     begun = {"settings": {"lr": 1.0}, "digest": "", "model": {"weights_sha256": ""}, "provenance": []}
     (tmp_path / "train.json").write_text(json.dumps(begun))
     assert "holds a run of other settings" in _refused(capsys, *command, str(tmp_path))
+    for stage in (("--stage", "sft"), ("--stage", "base", "--env", "sokoban")):
+        preset = command[:2] if "sft" in stage else ()
+        told = _refused(capsys, *preset, *stage, "--dry-run", "--out", str(tmp_path))
+        assert f"{tmp_path} holds file and no " in told and "choose another --out" in told
     (tmp_path / "train.json").write_text("[]")
     assert "cannot be read" in _refused(capsys, *command, str(tmp_path))
     assert main([*command, str(tmp_path / "new")]) == 0 and not (tmp_path / "new").exists()
@@ -280,6 +285,10 @@ def test_dry_runs_of_the_shop_and_the_search(env: str, tmp_path: Path, capsys: A
         (["language=sokoban"], "language=sokoban is for sokoban"),
         (["language=alfword"], "alfworld"),
         (['env_args={"colour": 1}'], "colour"),
+        (['env_args={"split": "test"}'], "cannot choose a split"),
+        (["betas=1,2"], "betas='1' cannot be used: Input should be less than 1"),
+        (["lr=1e38"], "less than or equal to 1"),
+        (["sft.warmup=3"], "above 0 and at most 1"),
         (["eval_splits=tset"], "tset"),
         (["method=opid", "annotator=ruels"], "rules"),
         (["--env", "Sokobann"], "Sokoban"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.config import Options, make_plans
 from harness.players import Speech
-from harness.protocol import FULL
+from harness.protocol import FULL, PAPER, TEMPERATURE
 from harness.runs import SUMMARY
 from harness.sweeps.grid import Cell, Grid, cells_of
 from harness.sweeps.units import DONE, EVALUATION, TRAINING, Step, Unit, content_of, ordered
@@ -287,6 +287,8 @@ class _Planner:
 
     def _evaluation(self, cell: Cell, settings: Settings, model: str, needs: tuple[Step, ...]) -> Step:
         out = self.root / cell.name / EVALUATION
+        if self.grid.protocol == PAPER and not any(s.startswith("eval_temperature=") for s in self.grid.settings):
+            settings = settings.model_copy(update={"eval_temperature": TEMPERATURE})
         flags = [*evaluation_flags(settings, model), "--split", ",".join(self._tasks(settings))]
         flags += [] if self.grid.protocol == FULL else ["--protocol", self.grid.protocol]
         flags += [] if self.grid.limit is None else ["--limit", self.grid.limit]

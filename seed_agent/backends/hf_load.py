@@ -184,13 +184,15 @@ def _image_processor(transformers: Any, source: str) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' progress bars off stderr, where the suite's own lines go."""
+    """Keep transformers' progress bars and reports off stderr, where the suite's own lines go."""
     bars = load("transformers").utils.logging
-    shown = bars.is_progress_bar_enabled()
+    shown, level = bars.is_progress_bar_enabled(), bars.get_verbosity()
     bars.disable_progress_bar()
+    bars.set_verbosity_error()
     try:
         yield
     finally:
+        bars.set_verbosity(level)
         if shown:
             bars.enable_progress_bar()
 

@@ -26,6 +26,7 @@ from seed_agent.tiny import build_text_model, build_vision_model
 from seed_agent.train import checkpoint
 from seed_agent.train.demos import Demos, Recipe, gather
 from seed_agent.train.fit import Companions, FitPlan, encode, fit
+from seed_agent.train.folder import BUILDING, CARD, check_base, locked
 from seed_agent.train.readers import READERS, tokens_of
 from seed_agent.train.rollouts import Stage
 from seed_agent.train.settings import Settings
@@ -35,7 +36,6 @@ from seed_envs.parsing import blocks
 from seed_envs.presets import get_preset
 from seed_envs.prompting import builtin_template
 
-CARD = "card.json"
 Report = Callable[[Mapping[str, Any]], None]
 
 
@@ -124,7 +124,7 @@ def build_base(
 
     Raises:
         UnknownName: when nobody wrote down how to build a base for the environment.
-        ConfigError: when ``out`` holds another base policy.
+        ConfigError: when ``out`` holds another base policy or anything else, or another process is building in it.
     """
     base = base or base_of(env_kind)
     wanted = json.loads(json.dumps({"seed": seed, "base": asdict(base)}))
@@ -133,10 +133,17 @@ def build_base(
         if card["made_from"] != wanted:
             raise ConfigError(f"{out} holds a base policy of another kind or seed; choose another --out")
         return card
-    started = time.monotonic()
+    check_base(out)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        (out / BUILDING).touch()
+        return _build(env_kind, base, out, wanted, report)
+
+
+def _build(env_kind: str, base: Base, out: Path, wanted: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    started, seed = time.monotonic(), int(wanted["seed"])
     demos = _gather(base, seed)
     report({"part": "play", "seconds": time.monotonic() - started, "examples": len(demos.examples), **demos.episodes})
-    out.mkdir(parents=True, exist_ok=True)
     policy = new_policy(base, out, demos, seed)
     rows = [encode(policy, example.chat, example.reply) for example in demos.examples]
     plan = replace(base.plan, seed=seed)

@@ -1,6 +1,10 @@
 """A training run's folder before any weights are read: whether a run may begin or go on in it. Needs no torch."""
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +13,10 @@ from seed_agent.train.settings import HOW, Settings
 from seed_envs.errors import ConfigError, DataError
 from seed_envs.files import unwritable
 
-RUN = "train.json"
+RUN, STAGE1, CARD, BUILDING = "train.json", "sft.json", "card.json", ".building"
+"""What says that a folder is of stage 2, of stage 1, a base policy, or one that is being built."""
+
+_HARMLESS = (".lock", "report.html")
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,69 @@ def check_writable(folder: Path) -> None:
         raise ConfigError(f"cannot make {folder} in {there}: {what}; choose another --out")
 
 
+def check_own(folder: Path, *own: str) -> None:
+    """Refuse a folder that holds something, but none of the files that say it is ours; nothing is made.
+
+    Raises:
+        ConfigError: when it cannot be written, or naming what it holds.
+    """
+    check_writable(folder)
+    found = sorted(path.name for path in folder.iterdir() if path.name not in _HARMLESS) if folder.exists() else []
+    if found and not any((folder / name).exists() for name in own):
+        raise ConfigError(f"{folder} holds {found[0]} and no {own[0]}: another thing's folder; choose another --out")
+
+
+def check_base(folder: Path) -> None:
+    """Refuse a folder in which no base policy may be built: what it holds would be lost.
+
+    Raises:
+        ConfigError: naming what it holds.
+    """
+    try:
+        state = json.loads((folder / "state.json").read_bytes())
+    except (OSError, ValueError):
+        state = {}
+    half = isinstance(state, dict) and "base" in state  # killed between the weights and the card
+    check_own(folder, CARD, BUILDING, *(["state.json"] if half else []))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder that exists.
+
+    Raises:
+        ConfigError: when one is in there.
+    """
+    handle = lock(folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(folder: Path) -> int:
+    """Return a file descriptor that keeps other processes out of a folder until it is closed.
+
+    Raises:
+        ConfigError: when one is in there.
+    """
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(f"another process is training in {folder}; choose another --out") from None
+    return handle
+
+
 def begun(folder: Path, settings: Settings) -> Begun | None:
     """Return what a folder's run began with, None where there is no run yet.
 
     Raises:
-        ConfigError: when the folder holds a run of other settings.
+        ConfigError: when the folder cannot be written, or holds another thing or a run of other settings.
         DataError: when what is there is torn.
     """
+    check_own(folder, RUN)
     path = folder / RUN
     if not path.exists():
         return None

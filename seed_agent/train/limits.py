@@ -2,21 +2,23 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import torch
-
-from seed_agent.backends.hf import HFPolicy
 from seed_agent.chat import Language
 from seed_agent.methods import Method
 from seed_agent.train.settings import Settings
+from seed_agent.trajectory import Episode
 from seed_envs.errors import ConfigError, SeedError
+
+if TYPE_CHECKING:
+    from seed_agent.backends.hf import HFPolicy
 
 
 class OutOfMemory(SeedError):
-    """An update or a scoring pass did not fit."""
+    """An update, a scoring pass or a reply did not fit."""
 
 
-def check_model(policy: HFPolicy, settings: Settings, method: Method, language: Language) -> None:
+def check_model(policy: "HFPolicy", settings: Settings, method: Method, language: Language) -> None:
     """Refuse a model that cannot be trained as asked.
 
     Raises:
@@ -56,11 +58,33 @@ def explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError; on the CPU a plain one
-        first = (str(error).splitlines() or [""])[0]
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in first:
+        if not _lacks_memory(type(error).__name__, str(error)):
             raise
         checkpointing = "" if settings.gradient_checkpointing else ", set gradient_checkpointing=true"
-        raise OutOfMemory(
-            f"memory is too small ({first[:160]}); lower micro_tokens={settings.micro_tokens} or "
-            f"batch={settings.batch}{checkpointing}, or take a smaller model"
-        ) from error
+        knobs = f"lower micro_tokens={settings.micro_tokens} or batch={settings.batch}{checkpointing}"
+        raise _out_of_memory(str(error), knobs) from error
+
+
+def check_memory(episode: Episode, settings: Settings) -> None:
+    """Stop at an episode whose reply did not fit: without it a run would learn from what fits alone.
+
+    Raises:
+        OutOfMemory: naming the settings to change.
+    """
+    error = episode.error
+    if error is not None and episode.outcome == "policy_error" and _lacks_memory(error.type, error.message):
+        raise _out_of_memory(error.message, f"lower batch={settings.batch}, max_reply_tokens or max_prompt_tokens")
+
+
+def _lacks_memory(kind: str, message: str) -> bool:
+    """Whether an error's type or text says so: Python's, numpy's, torch's, vLLM's and our backends' own."""
+    told = any(words in _first_line(message) for words in ("allocate memory", "out of memory"))
+    return told or kind.endswith(("MemoryError", "OutOfMemory"))
+
+
+def _first_line(message: str) -> str:
+    return (message.splitlines() or [""])[0]
+
+
+def _out_of_memory(message: str, knobs: str) -> OutOfMemory:
+    return OutOfMemory(f"memory is too small ({_first_line(message)[:160]}); {knobs}, or take a smaller model")

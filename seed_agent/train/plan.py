@@ -111,7 +111,9 @@ def check_stage1(settings: Settings, *, tasks: int, temperature: float, annotato
 
 
 def _check_language(settings: Settings) -> None:
-    """Refuse a language made for another environment."""
+    """Refuse a language made for another environment, and a split where none is chosen."""
+    if "split" in settings.env_args:
+        raise ConfigError("env_args= cannot choose a split: training plays the training tasks; see eval_splits=")
     own, kind = preset_for(settings.env), settings.language.partition("/")[0]
     if kind not in (own.kind, "generic"):
         raise ConfigError(f"language={settings.language} is for {kind}; {settings.env} takes {own.name} and its kin")

@@ -9,6 +9,7 @@ from seed_agent.images import encode_png, record
 from seed_agent.methods import METHODS, Method
 from seed_agent.policy import Decision, Pixels, Policy, Sampling
 from seed_agent.rollout import Request, env_record, play
+from seed_agent.train.limits import check_memory
 from seed_agent.train.samples import Played
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Episode, Image
@@ -105,7 +106,11 @@ class Stage:
         images: ImageStore,
         skill_for: SkillFor | None = None,
     ) -> tuple[list[Played], ChatPlayer]:
-        """Play ``requests`` and return the episodes in their order, with the player."""
+        """Play ``requests`` and return the episodes in their order, with the player.
+
+        Raises:
+            OutOfMemory: when a reply does not fit into memory.
+        """
         player = ChatPlayer(policy, language, skill_for=skill_for)
         said: dict[tuple[str, int], list[Decision]] = {}
 
@@ -114,6 +119,7 @@ class Stage:
 
         done: dict[tuple[str, int], Episode] = {}
         for episode in play(requests, player, self.envs, self.record, save_image=images.save, watch=watch):
+            check_memory(episode, self.settings)
             done[episode.task_id, episode.attempt] = episode
         keys = [(request.task.id, request.attempt) for request in requests]
         return [Played(done[key], tuple(said.get(key, ()))) for key in keys], player

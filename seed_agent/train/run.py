@@ -1,7 +1,6 @@
 """A training run on disk: settings, metrics, evaluations, checkpoints; repeated, it goes on."""
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from seed_agent.policy import Policy
 from seed_agent.rollout import Request
 from seed_agent.skills.bank import SkillBank
 from seed_agent.train import checkpoint
-from seed_agent.train.folder import RUN, begun, check_writable
+from seed_agent.train.folder import RUN, begun, check_own, lock
 from seed_agent.train.loop import Diverged, Trainer
 from seed_agent.train.patience import Stop, patient
 from seed_agent.train.rollouts import ImageStore, Stage, language_of
@@ -48,12 +47,12 @@ class TrainingRun:
             DataError: when what is there is torn.
         """
         self.folder, self.settings, self.policy = folder, settings, policy
-        check_writable(folder)
+        check_own(folder, RUN)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
-        self._lock = self._locked()
+        self._lock = lock(folder)
         try:
             self._begin(provenance)
         except BaseException:
@@ -82,15 +81,6 @@ class TrainingRun:
             "provenance": [*(first.provenance if first is not None else ()), dict(provenance)],
         }
         write_atomically(self.folder / RUN, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-
-    def _locked(self) -> int:
-        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise ConfigError(f"another process is training in {self.folder}; choose another --out") from None
-        return handle
 
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder / CHECKPOINTS)

@@ -1,7 +1,7 @@
 """What a training run is, as one validated, immutable value; a preset is a row of these."""
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +11,9 @@ from seed_envs.seeding import canonical, sha256_text
 
 HOW = ("batch", "gradient_checkpointing", "micro_tokens", "milestones", "rollout_memory", "save_every")
 """Settings that decide how a run is computed and not, up to rounding, what: they may change when it goes on."""
+
+
+_Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):
@@ -93,11 +96,11 @@ class Settings(BaseModel):
     analyzer_prompt_tokens: int = Field(default=16_384, ge=1)
     analyzer_reply_tokens: int = Field(default=4_096, ge=1)
     # optimiser
-    lr: float = Field(default=1e-6, gt=0)
+    lr: float = Field(default=1e-6, gt=0, le=1)
     warmup: int = Field(default=0, ge=0)
     """Optimiser steps of linear warm-up; the rate is constant afterwards."""
     weight_decay: float = Field(default=0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[_Beta, _Beta] = (0.9, 0.999)
     grad_clip: float = Field(default=1.0, gt=0)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """``bfloat16`` computes in it (autocast) over float32 weights: an update of 1e-6 would vanish in bfloat16
@@ -160,8 +163,7 @@ def build(values: dict[str, Any]) -> Settings:
         return Settings.model_validate(values)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{key}={first['input']!r} cannot be used: {first['msg']}") from None
+        raise ConfigError(f"{first['loc'][0]}={first['input']!r} cannot be used: {first['msg']}") from None
 
 
 def _value(key: str, text: str) -> Any:
@@ -169,7 +171,7 @@ def _value(key: str, text: str) -> Any:
     annotation = Settings.model_fields[key].annotation
     if annotation is str:
         return text
-    if annotation in (tuple[str, ...], tuple[int, ...], tuple[float, float]):
+    if get_origin(annotation) is tuple:
         return tuple(part for part in text.split(",") if part)
     if text.lower() in ("none", "null"):
         return None

@@ -5,6 +5,7 @@ with the skills that are missing, with the epoch after the last whole one.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ from seed_agent.skills.annotators import Annotator, Options, make_annotator
 from seed_agent.skills.skill import ParseFailure, Skill, tally
 from seed_agent.train import checkpoint
 from seed_agent.train.fit import Companions, FitPlan, encode, fit
+from seed_agent.train.folder import STAGE1 as RUN
+from seed_agent.train.folder import check_own, locked
+from seed_agent.train.limits import check_memory, explained
 from seed_agent.train.rollouts import Stage, language_of
 from seed_agent.train.settings import Settings
 from seed_agent.trajectory import Episode, Image, read_line
@@ -28,8 +32,7 @@ from seed_envs.errors import ConfigError, DataError, SeedError
 from seed_envs.files import write_atomically
 from seed_envs.seeding import Draws, canonical
 
-RUN, TRAJECTORIES, SKILLS, PAIRS, METRICS = (
-    "sft.json",
+TRAJECTORIES, SKILLS, PAIRS, METRICS = (
     "trajectories.jsonl",
     "skills.jsonl",
     "pairs.jsonl",
@@ -106,19 +109,28 @@ def run_sft(
         Counts of the parts and the last losses.
 
     Raises:
-        ConfigError: when ``out`` holds another run or the environment has too few tasks.
+        ConfigError: when ``out`` holds another run or anything else, another process runs in it, or the environment
+            has too few tasks.
         Contaminated: when anything but training tasks is found.
         NothingToLearn: when no episode got a usable skill.
+        OutOfMemory: when memory is too small.
     """
     fitting = FitPlan(epochs, lr, batch, warmup, micro_tokens=settings.micro_tokens, seed=settings.seed)
     plan = SftPlan(tasks, rollouts, temperature, annotator, fit=fitting)
+    check_own(out, RUN)
     out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        return _run(settings, policy, out, plan, report)
+
+
+def _run(settings: Settings, policy: HFPolicy, out: Path, plan: SftPlan, report: Report) -> dict[str, Any]:
     _claim(out, settings, plan)
     episodes = collect(settings, policy, out, plan, report)
-    results = annotate(settings, out, plan, episodes, report)
-    counts = {"episodes": len(episodes), "successes": sum(e.success for e in episodes), **_prefixed(tally(results))}
-    learnt, held_out = write_pairs(settings, policy, out, plan, episodes, results)
-    history = _fit(settings, policy, out, plan, (learnt, held_out), report)
+    with explained(settings):
+        results = annotate(settings, out, plan, episodes, report)
+        counts = {"episodes": len(episodes), "successes": sum(e.success for e in episodes), **_prefixed(tally(results))}
+        learnt, held_out = write_pairs(settings, policy, out, plan, episodes, results, report)
+        history = _fit(settings, policy, out, plan, (learnt, held_out), report)
     return {**counts, "pairs": len(learnt), "validation_pairs": len(held_out), **history[-1]}
 
 
@@ -164,6 +176,7 @@ def collect(settings: Settings, policy: HFPolicy, out: Path, plan: SftPlan, repo
         save = _png_saver(out / IMAGES)
         with (out / TRAJECTORIES).open("a", encoding="utf-8") as file:
             for episode in play(missing, player, stage.envs, stage.record, save_image=save):
+                check_memory(episode, settings)
                 file.write(_trusted(episode).to_line() + "\n")
                 file.flush()
                 done[episode.task_id, episode.attempt] = episode
@@ -263,6 +276,7 @@ def write_pairs(
     plan: SftPlan,
     episodes: Sequence[Episode],
     results: Sequence[Skill | ParseFailure],
+    report: Report,
 ) -> tuple[list[Any], list[Any]]:
     """Write ``pairs.jsonl`` and return the rows to learn and those held out.
 
@@ -294,14 +308,32 @@ def write_pairs(
                 "source_num_steps": len(episode.turns),
             }
         )
+    owed = sum(_owed(result) for result in results)
     if not rows:
         reasons = "; ".join(sorted({r.reason for r in results if isinstance(r, ParseFailure)})[:2])
-        raise NothingToLearn(f"no episode got a usable skill ({reasons or 'none fits'}); choose another annotator")
+        again = "repeat the command to ask again, or " if owed else ""
+        raise NothingToLearn(
+            f"no episode got a usable skill ({reasons or 'none fits'}); {again}choose another annotator"
+        )
+    if owed:
+        told = "repeat the command to ask again; the fit begins anew where that gives other pairs"
+        report({"part": "annotate", "failed calls": owed, "note": told})
     order = Draws("sft split", plan.shuffle_seed).shuffled(range(len(rows)))
     held_out = set(order[: int(plan.validation * len(rows))])
     lines = [canonical({**r, "part": "validation" if i in held_out else "train"}) + "\n" for i, r in enumerate(records)]
-    write_atomically(out / PAIRS, "".join(lines).encode())
+    _keep_pairs(out, "".join(lines).encode(), report)
     return [row for i, row in enumerate(rows) if i not in held_out], [rows[i] for i in sorted(held_out)]
+
+
+def _keep_pairs(out: Path, pairs: bytes, report: Report) -> None:
+    """Write the pairs; a fit of other ones is removed before, so that a kill in between leaves nothing that differs."""
+    path, fitted = out / PAIRS, [out / name for name in (FINAL, CHECKPOINTS) if (out / name).exists()]
+    if fitted and (not path.exists() or path.read_bytes() != pairs):
+        report({"part": "fit", "note": "the pairs are not those fitted before: that fit is removed, another begins"})
+        (out / METRICS).unlink(missing_ok=True)
+        for folder in fitted:
+            shutil.rmtree(folder)
+    write_atomically(path, pairs)
 
 
 def _fit(
