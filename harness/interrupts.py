@@ -2,8 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 
 def _leave(*_: object) -> None:
@@ -25,19 +27,36 @@ def leave_at_once() -> None:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Let both signals raise ``KeyboardInterrupt`` within, because there is something to be kept."""
+def terminable() -> Iterator[Callable[[], None]]:
+    """Let both signals raise ``KeyboardInterrupt`` within, because there is something to be kept.
+
+    Yields:
+        What to call now and then: it raises for an interrupt that foreign code has swallowed.
+    """
+    asked = False
 
     def interrupt(*_: object) -> None:
+        nonlocal asked
+        asked = True
         raise KeyboardInterrupt
 
-    kept = {}
+    def stop() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    def unraised(what: Any) -> None:  # in a __del__, say, where Python prints what it cannot raise
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            told(what)
+
+    kept, told = {}, sys.unraisablehook
+    sys.unraisablehook = unraised
     with suppress(ValueError):  # not in the main thread
         kept[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
         if signal.getsignal(signal.SIGINT) is _leave:
-            kept[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+            kept[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield stop
     finally:
+        sys.unraisablehook = told
         for number, handler in kept.items():
             signal.signal(number, handler)

@@ -152,8 +152,8 @@ def _base(args: argparse.Namespace) -> int:
         load_for_training()
         from seed_agent.train.base import build_base
 
-        with terminable():
-            card = build_base(kind, folder, seed=args.seed or 0, report=_plainly)
+        with terminable() as stop:
+            card = build_base(kind, folder, seed=args.seed or 0, report=_all([_plainly, lambda metrics: stop()]))
     return _done(args, card, folder, f"evaluate it: python -m harness.eval --policy hf:{folder}")
 
 
@@ -166,8 +166,9 @@ def _sft(args: argparse.Namespace, preset: Preset, folder: Path) -> int:
         from seed_agent.train.sft import run_sft
 
         try:
-            with terminable():
-                result = run_sft(preset.settings, policy, folder, report=_plainly, **arguments)
+            with terminable() as stop:
+                told = _all([_plainly, lambda metrics: stop()])
+                result = run_sft(preset.settings, policy, folder, report=told, **arguments)
         except KeyboardInterrupt:
             note(f"interrupted: what is done is kept in {folder}; repeat the command to go on")
             return INTERRUPTED
@@ -189,8 +190,9 @@ def _rl(args: argparse.Namespace, preset: Preset, folder: Path, provenance: Mapp
         policy = load_policy(settings)
         from seed_agent.train.run import TrainingRun  # needs torch, which --help and --dry-run do without
 
-        with terminable():
+        with terminable() as stop:
             run = TrainingRun(folder, settings, policy, provenance=provenance)
+            stop()
             result = _train(run, args.sink)
     if result is None:
         return INTERRUPTED

@@ -17,6 +17,7 @@ from training_runs import learning, write_training
 from harness import train
 from harness.interrupts import leave_at_once, terminable
 from harness.train import main
+from seed_agent.train.patience import patient
 
 torch, text_folder, _ = FIXTURES
 PATIENCE = 300.0
@@ -119,6 +120,37 @@ def test_within_terminable_both_signals_raise_and_afterwards_all_is_as_before() 
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+class Swallowing:
+    """Where an interrupt comes too late to be raised."""
+
+    number = 0
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self.number)
+        time.sleep(5)
+
+
+def test_an_interrupt_that_foreign_code_swallows_is_raised_at_the_next_good_moment() -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            leave_at_once()
+            with terminable() as ended:
+                ended()
+                with patient(lambda: False, lambda: None) as stop:
+                    stop()
+                    swallowing = Swallowing()
+                    swallowing.number = number
+                    del swallowing  # pytest would take what Python cannot raise for a warning, and that for an error
+                    with pytest.raises(KeyboardInterrupt):
+                        stop()
+                with pytest.raises(KeyboardInterrupt):
+                    ended()
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("stage", ["base", "sft", "rl"])

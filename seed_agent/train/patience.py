@@ -22,7 +22,8 @@ def patient(busy: Callable[[], bool], say: Callable[[], None]) -> Iterator[Stop]
         say: Tells the user that the interrupt waits; called in a signal handler.
 
     Yields:
-        What to call where it is well to stop. A signal that is ignored or ends the process outright stays so.
+        What to call where it is well to stop: an interrupt that waited, or that foreign code swallowed, is raised
+        there. A signal that is ignored or ends the process outright stays so.
     """
     since: float | None = None
 
@@ -33,6 +34,7 @@ def patient(busy: Callable[[], bool], say: Callable[[], None]) -> Iterator[Stop]
                 since = time.monotonic()
                 say()
             elif since is None or not busy() or time.monotonic() - since > ONE_S:
+                since = time.monotonic() if since is None else since  # where foreign code swallows what usual raises
                 usual(*given)
 
         return handle
