@@ -29,9 +29,10 @@ def ids(page: Any) -> list[str]:
 
 def current(page: Any) -> str:
     """Return the id of the open episode, once list and detail agree."""
-    chosen = page.locator("#rows [aria-current=true] .id").inner_text()
-    page.wait_for_function("id => document.querySelector('#episode h3').textContent === id", arg=chosen.split(" · ")[0])
-    return chosen
+    chosen = "document.querySelector('#rows [aria-current=true] .id')"
+    heading = "document.querySelector('#episode h3').textContent"
+    page.wait_for_function(f"{chosen} && {heading} === {chosen}.innerText.split(' · ')[0]")
+    return page.evaluate(f"{chosen}.innerText")
 
 
 # --- the episode browser ----------------------------------------------------------------------------------------------
@@ -174,6 +175,8 @@ def test_focus_is_visible_and_rows_open_with_enter(show, report):
     page.keyboard.press("Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("apple-0003"))
+    page.wait_for_function("document.querySelector('#episode h3').textContent === 'seen/apple-0003'")
     assert current(page) == "seen/apple-0003"
     assert page.locator("#rows [aria-current]").count() == 1
 
