@@ -27,12 +27,13 @@ def ids(page: Any) -> list[str]:
     return page.locator("#rows .id").all_inner_texts()
 
 
-def current(page: Any) -> str:
-    """Return the id of the open episode, once list and detail agree."""
+def current(page: Any, wanted: str) -> bool:
+    """Wait until list and detail both show the episode ``wanted``; a link is followed a moment after the click."""
     chosen = "document.querySelector('#rows [aria-current=true] .id')"
     heading = "document.querySelector('#episode h3').textContent"
-    page.wait_for_function(f"{chosen} && {heading} === {chosen}.innerText.split(' · ')[0]")
-    return page.evaluate(f"{chosen}.innerText")
+    script = f"id => {chosen} && {chosen}.innerText === id && {heading} === id.split(' · ')[0]"
+    page.wait_for_function(script, arg=wanted)
+    return True
 
 
 # --- the episode browser ----------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ def current(page: Any) -> str:
 
 def test_an_episode_is_shown_whole(show, report):
     page = show(report, "#episode=seen/apple-0006")
-    assert current(page) == "seen/apple-0006"
+    assert current(page, "seen/apple-0006")
     turns = page.locator("#episode .turn")
     assert turns.count() == 5  # four and the end
     first, refused, mumbled = (turns.nth(i) for i in (0, 2, 3))
@@ -130,18 +131,18 @@ def test_keyboard(show, report):
     order = ids(page)
     press = page.keyboard.press
     press("j")
-    assert current(page) == order[1]
+    assert current(page, order[1])
     press("ArrowRight")
-    assert current(page) == order[2]
+    assert current(page, order[2])
     press("k")
     press("ArrowLeft")
-    assert current(page) == order[0]
+    assert current(page, order[0])
     press("k")  # there is none before the first
-    assert current(page) == order[0]
+    assert current(page, order[0])
     for _ in range(25):
         press("j")
     assert page.inner_text("#page") == "page 2 of 5"  # the list follows
-    assert current(page) == ids(page)[0]
+    assert current(page, ids(page)[0])
     press("n")
     assert page.inner_text("#page") == "page 3 of 5"
     press("p")
@@ -175,15 +176,13 @@ def test_focus_is_visible_and_rows_open_with_enter(show, report):
     page.keyboard.press("Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile("apple-0003"))
-    page.wait_for_function("document.querySelector('#episode h3').textContent === 'seen/apple-0003'")
-    assert current(page) == "seen/apple-0003"
+    assert current(page, "seen/apple-0003")
     assert page.locator("#rows [aria-current]").count() == 1
 
 
 def test_deep_links(show, report):
     page = show(report, "#episode=unseen/mug-0034&split=unseen")
-    assert current(page) == "unseen/mug-0034"
+    assert current(page, "unseen/mug-0034")
     assert page.inner_text("#page") == "page 4 of 5"
     assert page.locator("#episode").evaluate("node => Math.abs(node.getBoundingClientRect().top) < innerHeight / 2")
     page.keyboard.press("j")
@@ -193,14 +192,14 @@ def test_deep_links(show, report):
     page.wait_for_selector("#rows li:first-child [aria-current]")
     page.go_back()
     page.wait_for_function("document.querySelector('#episode h3').textContent === 'unseen/mug-0037'")
-    assert current(show(report, "#episode=no/such")) == "seen/apple-0000"
+    assert current(show(report, "#episode=no/such"), "seen/apple-0000")
 
 
 def test_attempts_have_links_of_their_own(show, tmp_path):
     episodes = [episode(i, attempt=k, turns=(turn(f"Attempt {k + 1} of {i}."),)) for i in range(2) for k in range(3)]
     page = show(write_report(write_run(tmp_path, episodes)), "#episode=seen/mug-0001&attempt=2")
     assert "Attempt 3 of 1." in page.locator("#episode").inner_text()
-    assert current(page) == "seen/mug-0001 · attempt 3"
+    assert current(page, "seen/mug-0001 · attempt 3")
 
 
 # --- looks ------------------------------------------------------------------------------------------------------------
@@ -228,7 +227,7 @@ def test_a_phone_gets_one_column(show, report):
     listed, opened = page.locator(".list").bounding_box(), page.locator("#episode").bounding_box()
     assert listed["x"] == opened["x"] and opened["y"] > listed["y"] + listed["height"]
     page.locator("#rows a").nth(2).click()
-    assert current(page) == "seen/apple-0006"
+    assert current(page, "seen/apple-0006")
     assert -1 <= page.locator("#episode").bounding_box()["y"] < 100  # it comes into view
     page.click("text=Back to the list")
     page.wait_for_function("document.querySelector('#episodes').getBoundingClientRect().top < 100")
@@ -256,7 +255,7 @@ def test_hostile_texts_are_shown_and_do_nothing(show, tmp_path):
     path = write_report(write_run(tmp_path, hostile(), options={HOSTILE[0]: HOSTILE[1]}))
     page = show(path)
     for _ in HOSTILE:
-        text = visible(HOSTILE[int(current(page)[0])])
+        text = visible(HOSTILE[int(page.inner_text("#episode h3")[0])])
         only = page.locator("#episode .turn").first
         assert only.locator(".seen pre").text_content() == text
         assert only.locator(".reply").text_content() == f"<think>{text}</think><action>{text}</action>"
@@ -303,5 +302,5 @@ def test_a_thousand_episodes_of_thirty_turns_open_quickly(show, tmp_path):
     assert page.inner_text("#count") == "1 of 1,000 episodes"
     page.keyboard.press("Escape")
     page.keyboard.press("j")
-    assert current(page) == "seen/apple-0777" and page.locator("#episode .turn").count() == 31
+    assert current(page, "seen/apple-0777") and page.locator("#episode .turn").count() == 31
     assert time.monotonic() - start < 10  # about one second on an idle machine
