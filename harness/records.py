@@ -1,7 +1,6 @@
 """The append-only records of a run: ``trajectories.jsonl``, safe against kills and full disks."""
 
 import contextlib
-import fcntl
 import json
 import os
 from collections import Counter
@@ -12,7 +11,8 @@ from pathlib import Path
 from harness.config import RunPlan
 from harness.summary import Key, Row, merge
 from seed_agent.trajectory import Episode, read_line
-from seed_envs.errors import ConfigError, DataError, SeedError
+from seed_envs.errors import DataError, SeedError
+from seed_envs.locks import claim
 
 ELSEWHERE = "choose another --out"
 
@@ -41,11 +41,7 @@ class Records:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise WriteFailed(path, error) from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._fd)
-            raise ConfigError(f"another process is writing {path.parent}; wait for it, or {ELSEWHERE}") from None
+        claim(self._fd, f"another process is writing {path.parent}; wait for it, or {ELSEWHERE}")
         self._size = os.fstat(self._fd).st_size
 
     def cut(self, size: int) -> None:

@@ -11,7 +11,6 @@ Exit codes: 0 ok; 1 a cell failed or episodes broke; 2 nothing can be run as ask
 """
 
 import argparse
-import fcntl
 import json
 import os
 import re
@@ -37,6 +36,7 @@ from seed_envs.cli.common import FAILED, INTERRUPTED, OK, Parser, guarded, note,
 from seed_envs.cli.foreign import results_only
 from seed_envs.errors import UPDATE, ConfigError, DataError
 from seed_envs.files import unwritable, write_atomically
+from seed_envs.locks import claim
 from seed_envs.registry import load_plugins
 
 SWEEP = "sweep.json"
@@ -206,11 +206,8 @@ def _locked(root: Path) -> Iterator[None]:
         handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ConfigError(f"cannot write in {root}: {error.strerror}; choose another --out") from None
+    claim(handle, f"another process runs the sweep in {root}; choose another --out")
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another process runs the sweep in {root}; choose another --out") from None
         yield
     finally:
         os.close(handle)

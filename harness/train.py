@@ -125,12 +125,12 @@ def sft_setting(text: str) -> tuple[str, Any]:
         raise UnknownName("setting of stage 1", key, _SFT)
     if key == "annotator":
         return key, value
+    most = 1 if key in ("lr", "warmup") else sys.float_info.max
     with contextlib.suppress(ValueError):
         number = float(value)
-        most = 1 if key in ("lr", "warmup") else sys.float_info.max
         if equals and 0 < number <= most:
             return key, number if key in ("temperature", "lr", "warmup") else int(value)
-    upper = " and at most 1" if key in ("lr", "warmup") else ""
+    upper = " and at most 1" if most == 1 else ""
     raise ConfigError(f"{text} cannot be used; expected a number above 0{upper}, for example sft.tasks=24")
 
 

@@ -254,8 +254,9 @@ def test_paper_shows_everything_folded(show, report):
 def test_hostile_texts_are_shown_and_do_nothing(show, tmp_path):
     path = write_report(write_run(tmp_path, hostile(), options={HOSTILE[0]: HOSTILE[1]}))
     page = show(path)
-    for _ in HOSTILE:
-        text = visible(HOSTILE[int(page.inner_text("#episode h3")[0])])
+    for one in ids(page):
+        assert current(page, one)
+        text = visible(HOSTILE[int(one[0])])
         only = page.locator("#episode .turn").first
         assert only.locator(".seen pre").text_content() == text
         assert only.locator(".reply").text_content() == f"<think>{text}</think><action>{text}</action>"

@@ -1,6 +1,5 @@
 """A training run's folder before any weights are read: whether a run may begin or go on in it. Needs no torch."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -9,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seed_agent.train.checkpoint import STATE
 from seed_agent.train.settings import HOW, Settings
 from seed_envs.errors import ConfigError, DataError
 from seed_envs.files import unwritable
+from seed_envs.locks import claim
 
 RUN, STAGE1, CARD, BUILDING = "train.json", "sft.json", "card.json", ".building"
 """What says that a folder is of stage 2, of stage 1, a base policy, or one that is being built."""
@@ -59,11 +60,11 @@ def check_base(folder: Path) -> None:
         ConfigError: naming what it holds.
     """
     try:
-        state = json.loads((folder / "state.json").read_bytes())
+        state = json.loads((folder / STATE).read_bytes())
     except (OSError, ValueError):
         state = {}
     half = isinstance(state, dict) and "base" in state  # killed between the weights and the card
-    check_own(folder, CARD, BUILDING, *(["state.json"] if half else []))
+    check_own(folder, CARD, BUILDING, *([STATE] if half else []))
 
 
 @contextmanager
@@ -87,11 +88,7 @@ def lock(folder: Path) -> int:
         ConfigError: when one is in there.
     """
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(f"another process is training in {folder}; choose another --out") from None
+    claim(handle, f"another process is training in {folder}; choose another --out")
     return handle
 
 

@@ -57,8 +57,8 @@ def read_shop(situation: Situation, plan: Sequence[str], draws: Draws, err: bool
         return SLIP, draws.choice(offered)
     products = list(_products(situation.observation["text"], offered))
     if products:
-        asin, title, price = max(products, key=lambda product: _fit(product, wanted))
-        row = products.index((asin, title, price))
+        row = max(range(len(products)), key=lambda at: _fit(products[at], wanted))
+        asin, title, _ = products[row]
         return f"{_told(title, wanted)}{ROWS[row]}[{asin}]", click(asin)
     if click("buy now") not in offered:  # a description, or nothing found
         back = "< prev" if click("< prev") in offered else "back to search"
